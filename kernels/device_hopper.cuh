@@ -143,6 +143,15 @@ __device__ __forceinline__ void load_box_for(std::uint16_t blocks, void* shared,
       "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(w), "h"(blocks)
       : "memory");
 }
+// Bytes as they lie, a multiple of 16, to all blocks of the cluster that the mask names.
+__device__ __forceinline__ void load_bytes_for(std::uint16_t blocks, void* shared, const void* from,
+                                               unsigned bytes, std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "h"(blocks)
+      : "memory");
+}
 __device__ __forceinline__ void store_tile(const CUtensorMap* map, const void* shared, int column,
                                            int row) {
   asm volatile(
@@ -204,6 +213,13 @@ __device__ __forceinline__ std::uint64_t tile_descriptor(const void* shared,
          panel_bytes >> 4 << 16 | kGroupBytes >> 4 << 32 | kSwizzle128 << 62;
 }
 inline constexpr std::uint64_t kDescriptorStep = 32 >> 4;
+// Of a tile whose rows are of 32 bytes, which are summed over. Their 16-byte parts lie swizzled by
+// row / 4 modulo 2.
+__device__ __forceinline__ std::uint64_t half_tile_descriptor(const void* shared) {
+  constexpr std::uint64_t kGroupBytes = kSwizzleRows * 32, kSwizzle32 = 3;
+  return (static_cast<std::uint64_t>(shared_address(shared)) & 0x3ffff) >> 4 | 1 << 16 |
+         kGroupBytes >> 4 << 32 | kSwizzle32 << 62;
+}
 
 __device__ __forceinline__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -227,19 +243,22 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
 #define DIPTYCH_PLACES_32                                                  \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define DIPTYCH_PLACES_64                                                            \
-  DIPTYCH_PLACES_32                                                                  \
-  ", "                                                                               \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define DIPTYCH_PLACES_80 \
-  DIPTYCH_PLACES_64       \
+#define DIPTYCH_PLACES_48 \
+  DIPTYCH_PLACES_32       \
   ", "                    \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define DIPTYCH_PLACES_64 \
+  DIPTYCH_PLACES_48       \
+  ", "                    \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define DIPTYCH_PLACES_96                                                            \
+  DIPTYCH_PLACES_64                                                                  \
+  ", "                                                                               \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define DIPTYCH_PLACES_128                                                                     \
-  DIPTYCH_PLACES_80                                                                            \
+  DIPTYCH_PLACES_96                                                                            \
   ", "                                                                                         \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "           \
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "     \
   "%111, "                                                                                     \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, " \
@@ -249,8 +268,9 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
       "+f"(sums[(i) + 4]), "+f"(sums[(i) + 5]), "+f"(sums[(i) + 6]), "+f"(sums[(i) + 7])
 #define DIPTYCH_SUMS_32(i) \
   DIPTYCH_SUMS_8(i), DIPTYCH_SUMS_8((i) + 8), DIPTYCH_SUMS_8((i) + 16), DIPTYCH_SUMS_8((i) + 24)
+#define DIPTYCH_SUMS_48(i) DIPTYCH_SUMS_32(i), DIPTYCH_SUMS_8((i) + 32), DIPTYCH_SUMS_8((i) + 40)
 #define DIPTYCH_SUMS_64(i) DIPTYCH_SUMS_32(i), DIPTYCH_SUMS_32((i) + 32)
-#define DIPTYCH_SUMS_80(i) DIPTYCH_SUMS_64(i), DIPTYCH_SUMS_8((i) + 64), DIPTYCH_SUMS_8((i) + 72)
+#define DIPTYCH_SUMS_96(i) DIPTYCH_SUMS_64(i), DIPTYCH_SUMS_32((i) + 64)
 #define DIPTYCH_SUMS_128(i) DIPTYCH_SUMS_64(i), DIPTYCH_SUMS_64((i) + 64)
 // shape: columns "n..." and depth "k..."; orders: of each factor in shared memory ", 0" where its
 // rows are rows (or columns) of the matrix, ", 1" where they are summed over. The last arguments
@@ -277,34 +297,39 @@ __device__ __forceinline__ void hold(float (&sums)[kCount]) {
   }
 #define DIPTYCH_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
 
-// sums = or += a [64, k] * b [256, k]^T, asynchronously, of the k elements that 32 bytes hold. Of 8
-// columns each thread holds, at 4 * (column / 8), those 2p and 2p + 1 of the row 16w + q, then of
-// the row 16w + q + 8, where w is its warp, q its lane / 4 and p its lane % 4.
-template <typename X>
-__device__ __forceinline__ void multiply_64x256(float (&sums)[128], std::uint64_t a,
-                                                std::uint64_t b, bool adds) {
-  if constexpr (std::is_same_v<X, __nv_fp8_e4m3>) {
+// sums = or += a [64, k] * b [2 * kCount, k]^T, asynchronously, of the k elements that 32 bytes
+// hold. Of 8 columns each thread holds, at 4 * (column / 8), those 2p and 2p + 1 of the row
+// 16w + q, then of the row 16w + q + 8, where w is its warp, q its lane / 4 and p its lane % 4.
+template <typename X, int kCount>
+__device__ __forceinline__ void multiply_tile(float (&sums)[kCount], std::uint64_t a,
+                                              std::uint64_t b, bool adds) {
+  if constexpr (std::is_same_v<X, __nv_fp8_e4m3> && kCount == 128) {
     DIPTYCH_WGMMA("n256k32", "e4m3", "", 128, "%128", "%129", "%130", "l"(a));
-  } else {
+  } else if constexpr (std::is_same_v<X, __nv_fp8_e4m3>) {
+    static_assert(kCount == 48);
+    DIPTYCH_WGMMA("n96k32", "e4m3", "", 48, "%48", "%49", "%50", "l"(a));
+  } else if constexpr (kCount == 128) {
     DIPTYCH_WGMMA_16("n256", ", 0, 0", 128, "%128", "%129", "%130", "l"(a))
+  } else {
+    static_assert(kCount == 96);
+    DIPTYCH_WGMMA_16("n192", ", 0, 0", 96, "%96", "%97", "%98", "l"(a))
   }
 }
-// The same with b [160, 16], of 16-bit elements.
-template <typename X>
-__device__ __forceinline__ void multiply_64x160(float (&sums)[80], std::uint64_t a, std::uint64_t b,
-                                                bool adds) {
-  DIPTYCH_WGMMA_16("n160", ", 0, 0", 80, "%80", "%81", "%82", "l"(a))
-}
 
-// sums = or += a [64, 16] * b [columns, 16]^T of 16-bit elements, asynchronously, with a of this
-// thread's registers: two elements each, where sums has those of a column: of the rows 16w + q and
-// 16w + q + 8 the elements 2p and 2p + 1, then of both the elements 2p + 8 and 2p + 9.
-// kRowsSummed: b is stored as [16, columns].
+// sums = or += a [64, k] * b [columns, k]^T, asynchronously, with a of this thread's registers. Of
+// 16-bit elements each holds two, where sums has those of a column: of the rows 16w + q and
+// 16w + q + 8 the elements 2p and 2p + 1, then of both the elements 2p + 8 and 2p + 9. Of e4m3 it
+// holds four: of those rows the elements from 4p on, then from 4p + 16 on. kRowsSummed: b is stored
+// as [k, columns].
 template <typename X, bool kRowsSummed = false, int kCount>
 __device__ __forceinline__ void multiply_registers(float (&sums)[kCount], const unsigned (&a)[4],
                                                    std::uint64_t b, bool adds) {
   static_assert(kCount == 64 || (!kRowsSummed && (kCount == 32 || kCount == 128)));
-  if constexpr (kCount == 32) {
+  if constexpr (std::is_same_v<X, __nv_fp8_e4m3>) {
+    static_assert(kCount == 64 && !kRowsSummed);
+    DIPTYCH_WGMMA("n128k32", "e4m3", "", 64, "{%64, %65, %66, %67}", "%68", "%69",
+                  DIPTYCH_REGISTERS);
+  } else if constexpr (kCount == 32) {
     DIPTYCH_WGMMA_16("n64", ", 0", 32, "{%32, %33, %34, %35}", "%36", "%37", DIPTYCH_REGISTERS)
   } else if constexpr (kCount == 128) {
     DIPTYCH_WGMMA_16("n256", ", 0", 128, "{%128, %129, %130, %131}", "%132", "%133",
@@ -319,13 +344,15 @@ __device__ __forceinline__ void multiply_registers(float (&sums)[kCount], const 
 #undef DIPTYCH_WGMMA_16
 #undef DIPTYCH_WGMMA
 #undef DIPTYCH_SUMS_128
-#undef DIPTYCH_SUMS_80
+#undef DIPTYCH_SUMS_96
 #undef DIPTYCH_SUMS_64
+#undef DIPTYCH_SUMS_48
 #undef DIPTYCH_SUMS_32
 #undef DIPTYCH_SUMS_8
 #undef DIPTYCH_PLACES_128
-#undef DIPTYCH_PLACES_80
+#undef DIPTYCH_PLACES_96
 #undef DIPTYCH_PLACES_64
+#undef DIPTYCH_PLACES_48
 #undef DIPTYCH_PLACES_32
 
 }  // namespace diptych::kernels

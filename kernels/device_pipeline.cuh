@@ -151,7 +151,7 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[128], const char* a
   begin_products();
 #pragma unroll
   for (int k = 0; k < kSwizzledBytes / 32; ++k)
-    multiply_64x256<X>(sums, a + k * kDescriptorStep, b + k * kDescriptorStep, !first || k > 0);
+    multiply_tile<X>(sums, a + k * kDescriptorStep, b + k * kDescriptorStep, !first || k > 0);
 }
 
 // A warpgroup's way from sums to memory through its part of shared memory, from which the

@@ -19,6 +19,14 @@ inline std::int64_t parts_of(std::int64_t whole, std::int64_t part) {
 }
 
 enum class TileElement { bf16, f16, e4m3, i8 };
+inline std::int64_t element_bytes(TileElement element) {
+  return element == TileElement::e4m3 || element == TileElement::i8 ? 1 : 2;
+}
+inline CUtensorMapDataType map_type(TileElement element) {
+  if (element_bytes(element) == 1) return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  return element == TileElement::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+}
 
 using EncodeTiled = CUresult(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
                              const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
@@ -45,24 +53,21 @@ inline const char* make_tile_map(CUtensorMap* map, TileElement element, const vo
                                  int tile_rows) {
   if (encode_tiled() == nullptr) return "the driver has no cuTensorMapEncodeTiled";
   const bool narrow = element == TileElement::i8;
-  const std::int64_t size = narrow || element == TileElement::e4m3 ? 1 : 2;
-  const CUtensorMapDataType type = size == 1                     ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                   : element == TileElement::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                                 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const std::int64_t size = element_bytes(element);
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride * size)};
   const cuuint32_t tile[] = {static_cast<cuuint32_t>((narrow ? 64 : 128) / size),
                              static_cast<cuuint32_t>(tile_rows)},
                    steps[] = {1, 1};
   const CUresult result =
-      encode_tiled()(map, type, 2, const_cast<void*>(at), sizes, strides, tile, steps,
+      encode_tiled()(map, map_type(element), 2, const_cast<void*>(at), sizes, strides, tile, steps,
                      CU_TENSOR_MAP_INTERLEAVE_NONE,
                      narrow ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? nullptr : "the driver takes no tensor map of these sizes";
 }
 
-// Boxes of an array of 16-bit elements, which the accelerator moves one at a time.
+// Boxes of an array, which the accelerator moves one at a time.
 template <int kDims>
 struct Boxes {
   const void* at;
@@ -81,13 +86,12 @@ const char* make_box_map(CUtensorMap* map, TileElement element, const Boxes<kDim
     sizes[i] = static_cast<cuuint64_t>(boxes.sizes[i]);
     box[i] = static_cast<cuuint32_t>(boxes.box[i]);
     steps[i] = 1;
-    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(boxes.strides[i - 1] * 2);
+    if (i > 0)
+      strides[i - 1] = static_cast<cuuint64_t>(boxes.strides[i - 1] * element_bytes(element));
   }
-  const CUtensorMapDataType type = element == TileElement::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const CUresult result =
-      encode_tiled()(map, type, kDims, const_cast<void*>(boxes.at), sizes, strides, box, steps,
-                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encode_tiled()(map, map_type(element), kDims, const_cast<void*>(boxes.at), sizes, strides,
+                     box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? nullptr : "the driver takes no tensor map of these sizes";
 }
@@ -116,11 +120,12 @@ inline Tiles make_tiles(std::int64_t down, std::int64_t across) {
 }
 
 // Returns nullptr or the text of the error.
-template <int kBlocks = kClusterBlocks, typename... Parameters, typename... Arguments>
+template <int kBlocks = kClusterBlocks, int kThreads = kProductThreads, typename... Parameters,
+          typename... Arguments>
 const char* launch_clusters(void (*kernel)(Parameters...), std::int64_t clusters, int shared_bytes,
                             CUstream_st* stream, const Arguments&... arguments) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  kernel<<<static_cast<unsigned>(clusters * kBlocks), kProductThreads,
+  kernel<<<static_cast<unsigned>(clusters * kBlocks), kThreads,
            static_cast<std::size_t>(shared_bytes), stream>>>(arguments...);
   return launch_error();
 }

@@ -12,6 +12,13 @@
 
 struct CUstream_st;  // what cudaStream_t points to
 
+// On what the references compute with, too.
+#ifdef __CUDACC__
+#define DIPTYCH_HOST_DEVICE __host__ __device__
+#else
+#define DIPTYCH_HOST_DEVICE
+#endif
+
 namespace diptych::kernels {
 
 enum class DType : std::int32_t { f32, bf16, f16 };

@@ -5,13 +5,9 @@
 // Sums are float32; weights are rounded to the dtype before they meet v. A row's bits do not depend
 // on what other rows and samples there are.
 //
-// The design is FlashAttention-3's (Shah et al., arXiv:2407.08608): a running softmax over tiles of
-// keys, two warpgroups of which one multiplies while the other one takes exponentials, products of
-// the values of a tile next to those of the keys of the following one. Sums are rescaled to a new
-// largest logit only where it exceeds the old one by more than weights may exceed 1, as
-// FlashAttention-4 does (github.com/Dao-AILab/flash-attention, flash_attn/cute).
+// The design is FlashAttention-3's but for the softmax (device_attention.cuh, device_softmax.cuh).
 //
-// Bound: arithmetic, 4 * rows * keys * heads * head_dim operations on the tensor cores: 686 TFLOP/s
+// Bound: arithmetic, 4 * rows * keys * heads * head_dim operations on the tensor cores: 729 TFLOP/s
 // of 49290 keys with heads 16/2 on an H200 whose large products reach 790 (docs/speed.md,
 // "Attention alone").
 #pragma once

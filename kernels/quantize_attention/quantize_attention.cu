@@ -80,15 +80,65 @@ __device__ __forceinline__ void quantize_queries(const QuantizeAttentionArgs& ar
   }
 }
 
+__device__ __forceinline__ float value_scale_of(const QuantizeAttentionArgs& args, int turn) {
+  unsigned most = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < kMostBlocks; i += kThreads)
+    most = max(most, args.most[kMostBlocks + i]);
+  return scale_of_row(most, kE4m3Limit, turn);
+}
+
+// A warp takes 4 * kCount dimensions of a block of values.
+template <int kCount>
+inline constexpr unsigned kGroupsOfBlock = kValueBlockDims / (4 * kCount);
+
+// Lane p + 4h + 8v reads of part h the keys of the places 4p to 4p + 3, and kCount dimensions of
+// them. Eight lanes then write a row of the block.
+template <typename T, int kCount>
+__device__ __forceinline__ void quantize_value_blocks(const QuantizeAttentionArgs& args,
+                                                      unsigned block, unsigned units) {
+  const float inverse = __frcp_rn(value_scale_of(args, 0));
+  const unsigned unit = block * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (unit >= units) return;
+  const unsigned lane = threadIdx.x % kWarp;
+  const unsigned value_block = unit / kGroupsOfBlock<kCount>;
+  const auto blocks = static_cast<unsigned>(args.value_blocks);
+  const auto heads = static_cast<unsigned>(args.kv_width / kValueBlockDims);
+  const unsigned sample = value_block / blocks / heads, head = value_block / blocks % heads;
+  const unsigned dim = (unit % kGroupsOfBlock<kCount> * 4 + lane / 8) * kCount;
+  const unsigned first_key = lane / 4 % 2 * 16 + lane % 4 * 2;  // in the block
+  Vector<T, kCount> values[4]{};
+  float inverses[4]{};
+#pragma unroll
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned key = first_key + i / 2 * 8 + i % 2;
+    const Place at = {sample, value_block % blocks * static_cast<unsigned>(kValueBlockKeys) + key,
+                      head * static_cast<unsigned>(kValueBlockDims) + dim};
+    if (static_cast<std::int64_t>(at.row) >= args.capacity || !counts(args, at)) continue;
+    values[i] = load_at<T, kCount>(args.values, args.value_stride, args.value_row_stride, at);
+    inverses[i] = inverse;  // as in quantize_keys
+  }
+  auto* const to = static_cast<std::uint8_t*>(args.value_values) +
+                   static_cast<std::int64_t>(value_block) * kValueBlockBytes;
+#pragma unroll
+  for (unsigned d = 0; d < kCount; ++d) {
+    const auto scaled = [&](int i) { return __fmul_rn(widen(values[i].at[d]), inverses[i]); };
+    const auto pair = [&](int i) -> unsigned {
+      return __nv_cvt_float2_to_fp8x2(make_float2(scaled(i), scaled(i + 1)), __NV_SATFINITE,
+                                      __NV_E4M3);
+    };
+    *reinterpret_cast<unsigned*>(to + place_in_value_block(first_key, dim + d)) =
+        pair(0) | pair(2) << 16;
+  }
+}
+
 template <typename T, int kCount>
 __device__ __forceinline__ void quantize_keys(const QuantizeAttentionArgs& args, unsigned vectors) {
-  unsigned most_key = 0, most_value = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < kMostBlocks; i += kThreads) {
+  unsigned most_key = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < kMostBlocks; i += kThreads)
     most_key = max(most_key, args.most[i]);
-    most_value = max(most_value, args.most[kMostBlocks + i]);
-  }
   const float key_scale = scale_of_row(most_key, kE4m3Limit, 0);
-  const float value_scale = scale_of_row(most_value, kE4m3Limit, 1);
+  const float value_scale = value_scale_of(args, 1);
+  const bool in_rows = args.value_blocks == 0;
   const float key_inverse = __frcp_rn(key_scale), value_inverse = __frcp_rn(value_scale);
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
@@ -99,14 +149,17 @@ __device__ __forceinline__ void quantize_keys(const QuantizeAttentionArgs& args,
     Vector<T, kCount> key{}, value{};
     if (used) {
       key = load_at<T, kCount>(args.keys, args.key_stride, args.key_row_stride, at);
-      value = load_at<T, kCount>(args.values, args.value_stride, args.value_row_stride, at);
+      if (in_rows)
+        value = load_at<T, kCount>(args.values, args.value_stride, args.value_row_stride, at);
     }
     const std::int64_t to = static_cast<std::int64_t>(index) * kCount;
     // A scale that is not finite must not make NaN of rows that do not count.
     store_quantized(static_cast<__nv_fp8_e4m3*>(args.key_values) + to, key,
                     used ? key_inverse : 0.0f);
-    store_quantized(static_cast<__nv_fp8_e4m3*>(args.value_values) + to, value,
-                    used ? value_inverse : 0.0f);
+    if (in_rows) {
+      store_quantized(static_cast<__nv_fp8_e4m3*>(args.value_values) + to, value,
+                      used ? value_inverse : 0.0f);
+    }
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     const auto write = [&](AttentionScale scale, float number) {
@@ -126,16 +179,20 @@ __device__ __forceinline__ void quantize_keys(const QuantizeAttentionArgs& args,
   }
 }
 
-// The first blocks are those of k and v.
+// The first blocks are those of k and, in rows, of v; the next ones of v in blocks.
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     quantize_attention_kernel(const QuantizeAttentionArgs args, unsigned kv_vectors,
-                              unsigned q_vectors) {
+                              unsigned value_units, unsigned q_vectors) {
   const unsigned kv_blocks = (kv_vectors + kOfBlock - 1) / kOfBlock;
+  constexpr unsigned kWarps = kThreads / kWarp;
+  const unsigned before_q = kv_blocks + (value_units + kWarps - 1) / kWarps;
   if (blockIdx.x < kv_blocks) {
     quantize_keys<T, kCount>(args, kv_vectors);
+  } else if (blockIdx.x < before_q) {
+    quantize_value_blocks<T, kCount>(args, blockIdx.x - kv_blocks, value_units);
   } else {
-    quantize_queries<T, kCount>(args, blockIdx.x - kv_blocks, q_vectors);
+    quantize_queries<T, kCount>(args, blockIdx.x - before_q, q_vectors);
   }
 }
 
@@ -144,11 +201,14 @@ void launch(const QuantizeAttentionArgs& args, CUstream_st* stream) {
   const auto kv_vectors =
       static_cast<unsigned>(args.samples * args.capacity * (args.kv_width / kCount));
   const auto q_vectors = static_cast<unsigned>(args.rows * (args.q_width / kCount));
-  const auto blocks_for = [](unsigned vectors) { return (vectors + kOfBlock - 1) / kOfBlock; };
+  const auto value_units = static_cast<unsigned>(args.samples * (args.kv_width / kValueBlockDims) *
+                                                 args.value_blocks * kGroupsOfBlock<kCount>);
+  const auto blocks_for = [](unsigned count, unsigned each) { return (count + each - 1) / each; };
   most_of_keys<T, kCount><<<kMostBlocks, kThreads, 0, stream>>>(args, kv_vectors);
   quantize_attention_kernel<T, kCount>
-      <<<blocks_for(kv_vectors) + blocks_for(q_vectors), kThreads, 0, stream>>>(args, kv_vectors,
-                                                                                q_vectors);
+      <<<blocks_for(kv_vectors, kOfBlock) + blocks_for(value_units, kThreads / kWarp) +
+             blocks_for(q_vectors, kOfBlock),
+         kThreads, 0, stream>>>(args, kv_vectors, value_units, q_vectors);
 }
 
 }  // namespace
@@ -169,6 +229,12 @@ const char* quantize_attention_unsupported(const QuantizeAttentionArgs& args) {
   }
   if (args.rows * args.q_width > kMaxBlocks ||
       args.samples * args.capacity * args.kv_width > kMaxBlocks)
+    return "more than 2^31 - 1 elements";
+  if (args.value_blocks == 0) return nullptr;
+  if (args.kv_width % kValueBlockDims != 0) return "blocks of values need heads of 128";
+  if (args.value_blocks * kValueBlockKeys < args.capacity)
+    return "values have too few blocks for the keys";
+  if (args.samples * args.kv_width * args.value_blocks * kValueBlockKeys > kMaxBlocks)
     return "more than 2^31 - 1 elements";
   return nullptr;
 }

@@ -32,6 +32,21 @@ enum class AttentionScale : std::int32_t {
 };
 inline constexpr int kAttentionScales = 6;
 
+// hopper_fp8_attention reads values with the keys of a dimension behind each other. They then lie
+// in blocks of kValueBlockKeys keys of one head of kValueBlockDims: the dimensions one after the
+// other, each a row of kValueBlockKeys bytes, whose 16-byte part c lies at c xor (dimension / 4
+// modulo 2), the swizzle of rows of 32 bytes (PTX ISA, "Matrix and Operand Layout", wgmma). In a
+// part, place 4p + b holds the key 8 * (b / 2) + 2p + b % 2 of 16: the order in which a thread has
+// their weights.
+inline constexpr std::int64_t kValueBlockKeys = 32, kValueBlockDims = 128;
+inline constexpr std::int64_t kValueBlockBytes = kValueBlockKeys * kValueBlockDims;
+// Where in a block the value of a key and a dimension lies.
+DIPTYCH_HOST_DEVICE constexpr std::int64_t place_in_value_block(std::int64_t key,
+                                                                std::int64_t dim) {
+  const std::int64_t part = key / 16 % 2 ^ dim / 4 % 2, within = key % 16;
+  return dim * kValueBlockKeys + part * 16 + within / 2 % 4 * 4 + within / 8 * 2 + within % 2;
+}
+
 struct QuantizeAttentionArgs {
   const void* q = nullptr;                   // [rows, q_width]
   const void* keys = nullptr;                // [samples, capacity, kv_width]
@@ -39,7 +54,8 @@ struct QuantizeAttentionArgs {
   const std::int32_t* key_counts = nullptr;  // [samples], 0 to capacity
   void* q_values = nullptr;                  // e4m3 [rows, q_width], packed; so are the next two
   void* key_values = nullptr;                // [samples, capacity, kv_width]
-  void* value_values = nullptr;              // likewise
+  void* value_values = nullptr;   // likewise; or, where value_blocks > 0, [samples, kv_heads,
+                                  // value_blocks] blocks, those behind the keys of zeros
   float* scales = nullptr;        // [kAttentionScales, 4], of which the first column is written
   float* row_scales = nullptr;    // [rows]: of every row of the output, v's
   std::uint32_t* most = nullptr;  // scratch, kQuantizeAttentionScratch numbers
@@ -47,6 +63,8 @@ struct QuantizeAttentionArgs {
   std::int64_t q_stride = 0;                              // between rows
   std::int64_t key_stride = 0, value_stride = 0;          // between samples
   std::int64_t key_row_stride = 0, value_row_stride = 0;  // between rows
+  // 0, or no less than what holds `capacity` keys; then kv_width is a multiple of kValueBlockDims.
+  std::int64_t value_blocks = 0;
   DType dtype = DType::f32;
 };
 

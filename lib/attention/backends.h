@@ -33,6 +33,7 @@ std::unique_ptr<AttentionBackend> make_cudnn(at::Device device);
 std::unique_ptr<AttentionBackend> make_cudnn_fp8(at::Device device);
 std::unique_ptr<AttentionBackend> make_splitkv(at::Device device);
 std::unique_ptr<AttentionBackend> make_hopper(at::Device device);
+std::unique_ptr<AttentionBackend> make_hopper_fp8(at::Device device);
 // Takes the first that prepares a call; `preferred` is in order of preference.
 std::unique_ptr<AttentionBackend> make_auto(
     std::vector<std::unique_ptr<AttentionBackend>> preferred, SayFn say, void* context,
@@ -49,12 +50,29 @@ std::optional<std::string> dtype_unsupported(const AttentionKind& kind);
 // Why the kernels that read 16 bytes at a time in half precision cannot take such tensors.
 std::optional<std::string> half_precision_unsupported(const AttentionKind& kind,
                                                       std::int64_t max_head_dim);
+// Why our kernels for compute capability 9.0 cannot take such tensors.
+std::optional<std::string> hopper_kind_unsupported(const AttentionKind& kind);
 // Why those kernels cannot read the tensors of this call where they lie.
 std::optional<std::string> alignment_unsupported(const AttentionCall& call);
 // Why a backend that has neither bias nor log-sum-exp cannot serve the call, or nothing.
 std::optional<std::string> extras_unsupported(const AttentionCall& call);
 std::optional<std::string> bias_unsupported(const AttentionCall& call);
 std::optional<std::string> log_sum_exp_unsupported(const AttentionCall& call);
+// Why a backend in e4m3 cannot serve the call, by its mask, its bias and log-sum-exp, by the layout
+// of q and by what quantize_attention() takes.
+std::optional<std::string> fp8_unsupported(const AttentionCall& call);
+
+// A backend that attends in e4m3: what it gives are a linear layer's quantised rows.
+class Fp8AttentionBackend : public AttentionBackend {
+ public:
+  Tensor forward(const AttentionCall& call) const override;
+  LinearOperand forward_rows(const AttentionCall& call, Quantization format) const override;
+
+ private:
+  // [total_q, heads * head_dim], of a call that was checked, on its device.
+  virtual LinearOperand quantised_rows(const AttentionCall& call) const = 0;
+};
+
 // One sample of a call: its rows of q, and how many of its keys count.
 struct SampleRows {
   std::int64_t sample, first_query, queries, keys;

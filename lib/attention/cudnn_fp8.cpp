@@ -92,7 +92,7 @@ void describe(fe::graph::Graph& graph, const PlanKey& key) {
   most(outputs[3], kMostOut);
 }
 
-class CudnnFp8Attention final : public AttentionBackend {
+class CudnnFp8Attention final : public Fp8AttentionBackend {
  public:
   std::string_view name() const override { return kCudnnFp8; }
   bool reads_lengths_on_device() const override { return true; }
@@ -106,10 +106,8 @@ class CudnnFp8Attention final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
-    if (std::optional<std::string> reason = extras_unsupported(call)) return reason;
-    if (call.causal) return "has no causal mask";
+    if (std::optional<std::string> reason = fp8_unsupported(call)) return reason;
     if (!call.lengths->equal_q()) return "needs samples with the same number of queries";
-    if (call.q.size(1) > 1 && call.q.stride(1) != call.q.size(2)) return "needs packed heads of q";
     return alignment_unsupported(call);
   }
 
@@ -122,19 +120,8 @@ class CudnnFp8Attention final : public AttentionBackend {
     return fmt::format("cuDNN has no plan: {}", failure);
   }
 
-  Tensor forward(const AttentionCall& call) const override {
-    const LinearOperand rows = forward_rows(call, Quantization::fp8);
-    return rows.values.to(at::kFloat)
-        .mul_(rows.scales.unsqueeze(1))
-        .to(call.q.scalar_type())
-        .view(call.q.sizes());
-  }
-
-  LinearOperand forward_rows(const AttentionCall& call, Quantization format) const override {
-    if (format != Quantization::fp8) return {forward(call).flatten(1), {}};
-    check_call(call);
-    require_supported(*this, call);
-    const c10::DeviceGuard guard(call.q.device());
+ private:
+  LinearOperand quantised_rows(const AttentionCall& call) const override {
     const QuantizedAttention x =
         quantize_attention(call.q, call.k, call.v, call.lengths->k_device, KernelPolicy::strict);
     const Tensor out = at::empty_like(x.q);
@@ -155,7 +142,6 @@ class CudnnFp8Attention final : public AttentionBackend {
     return {out.flatten(1), x.row_scales};
   }
 
- private:
   std::shared_ptr<CudnnPlan> plan(const PlanKey& key) const {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<CudnnPlan>& entry = plans_[key];

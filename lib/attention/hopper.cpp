@@ -18,11 +18,7 @@ class HopperAttentionBackend final : public AttentionBackend {
   bool reads_lengths_on_device() const override { return true; }
 
   std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
-    if (std::optional<std::string> reason =
-            half_precision_unsupported({kind.device, kind.dtype, kHopperHeadDim}, kHopperHeadDim))
-      return reason;
-    if (kind.head_dim == kHopperHeadDim) return std::nullopt;
-    return fmt::format("needs a head_dim of {}, not {}", kHopperHeadDim, kind.head_dim);
+    return hopper_kind_unsupported(kind);
   }
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
@@ -39,6 +35,14 @@ class HopperAttentionBackend final : public AttentionBackend {
 };
 
 }  // namespace
+
+std::optional<std::string> hopper_kind_unsupported(const AttentionKind& kind) {
+  if (std::optional<std::string> reason =
+          half_precision_unsupported({kind.device, kind.dtype, kHopperHeadDim}, kHopperHeadDim))
+    return reason;
+  if (kind.head_dim == kHopperHeadDim) return std::nullopt;
+  return fmt::format("needs a head_dim of {}, not {}", kHopperHeadDim, kind.head_dim);
+}
 
 std::unique_ptr<AttentionBackend> make_hopper(at::Device /*device*/) {
   return std::make_unique<HopperAttentionBackend>();

@@ -8,6 +8,7 @@
 #include "kernels/gated_linear/gated_linear.h"
 #include "kernels/group_norm_silu/group_norm_silu.h"
 #include "kernels/hopper_attention/hopper_attention.h"
+#include "kernels/hopper_fp8_attention/hopper_fp8_attention.h"
 #include "kernels/int8_linear/int8_linear.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear_row/linear_row.h"
@@ -38,6 +39,7 @@ void launch(const kernels::SiluMulArgs& args, at::Device device);
 void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
 void launch(const kernels::HopperAttentionArgs& args, at::Device device);
+void launch(const kernels::HopperFp8AttentionArgs& args, at::Device device);
 void launch(const kernels::GroupNormTableArgs& args, at::Device device);
 void launch(const kernels::GroupNormSiluArgs& args, at::Device device);
 void launch(const kernels::LayerNormArgs& args, at::Device device);

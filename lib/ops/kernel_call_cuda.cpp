@@ -69,6 +69,11 @@ void launch(const kernels::HopperAttentionArgs& args, at::Device device) {
                  kernels::hopper_attention);
 }
 
+void launch(const kernels::HopperFp8AttentionArgs& args, at::Device device) {
+  launch_checked("hopper_fp8_attention", args, device, kernels::hopper_fp8_attention_unsupported,
+                 kernels::hopper_fp8_attention);
+}
+
 void launch(const kernels::GroupNormTableArgs& args, at::Device device) {
   launch_checked("group_norm_table", args, device, kernels::group_norm_table_unsupported,
                  kernels::group_norm_table);

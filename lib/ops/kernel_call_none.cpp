@@ -47,6 +47,9 @@ void launch(const kernels::DecodeAttentionArgs&, at::Device device) {
 void launch(const kernels::HopperAttentionArgs&, at::Device device) {
   refuse("hopper_attention", device);
 }
+void launch(const kernels::HopperFp8AttentionArgs&, at::Device device) {
+  refuse("hopper_fp8_attention", device);
+}
 void launch(const kernels::GroupNormTableArgs&, at::Device device) {
   refuse("group_norm_table", device);
 }

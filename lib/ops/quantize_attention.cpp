@@ -1,7 +1,10 @@
 #include "lib/ops/quantize_attention.h"
 
+#include <algorithm>
 #include <limits>
+#include <vector>
 
+#include "kernels/hopper_fp8_attention/hopper_fp8_attention.h"
 #include "kernels/quantize_attention/quantize_attention.h"
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
@@ -14,7 +17,7 @@ constexpr const char* kOp = "quantize_attention";
 constexpr double kLimit = kernels::stored_limit(kernels::Stored::e4m3);
 
 void check_arguments(const Tensor& q, const Tensor& keys, const Tensor& values,
-                     const Tensor& key_counts) {
+                     const Tensor& key_counts, ValueLayout layout) {
   TORCH_CHECK(
       q.defined() && q.dim() == 3 && keys.defined() && keys.dim() == 4, "[", kOp,
       "] expected q [rows, heads, head_dim] and keys [samples, capacity, kv_heads, head_dim]");
@@ -24,11 +27,20 @@ void check_arguments(const Tensor& q, const Tensor& keys, const Tensor& values,
   ops::check_table(kOp, "key_counts", key_counts, at::kInt, {keys.size(0)}, q);
   TORCH_CHECK(ops::heads_packed(q) && ops::heads_packed(keys) && ops::heads_packed(values), "[",
               kOp, "] the heads of q, keys or values are not packed");
+  TORCH_CHECK(layout == ValueLayout::rows || q.size(2) == kernels::kValueBlockDims, "[", kOp,
+              "] blocks of values of heads of ", q.size(2));
 }
 
-QuantizedAttention empty_like(const Tensor& q, const Tensor& keys) {
+std::vector<std::int64_t> sizes_of_values(const Tensor& keys, ValueLayout layout) {
+  if (layout == ValueLayout::rows) return keys.sizes().vec();
+  return {keys.size(0), keys.size(2), kernels::hopper_fp8_value_blocks(keys.size(1)),
+          kernels::kValueBlockBytes};
+}
+
+QuantizedAttention empty_like(const Tensor& q, const Tensor& keys, ValueLayout layout) {
   const auto e4m3 = q.options().dtype(at::kFloat8_e4m3fn), number = q.options().dtype(at::kFloat);
-  return {at::empty(q.sizes(), e4m3), at::empty(keys.sizes(), e4m3), at::empty(keys.sizes(), e4m3),
+  return {at::empty(q.sizes(), e4m3), at::empty(keys.sizes(), e4m3),
+          at::empty(sizes_of_values(keys, layout), e4m3),
           at::empty({kernels::kAttentionScales, 4}, number), at::empty({q.size(0)}, number)};
 }
 
@@ -45,15 +57,38 @@ Tensor quantize_together(const Tensor& rows, const Tensor& used, const Tensor& i
   return scale;
 }
 
+// Rows of values into blocks of them.
+void write_blocks(const Tensor& rows, const Tensor& blocks) {
+  using kernels::kValueBlockDims, kernels::kValueBlockKeys;
+  const std::int64_t samples = rows.size(0), heads = rows.size(2), count = blocks.size(2);
+  std::vector<std::int64_t> from(kernels::kValueBlockBytes);  // of each place
+  for (std::int64_t key = 0; key < kValueBlockKeys; ++key) {
+    for (std::int64_t dim = 0; dim < kValueBlockDims; ++dim)
+      from[static_cast<std::size_t>(kernels::place_in_value_block(key, dim))] =
+          key * kValueBlockDims + dim;
+  }
+  const Tensor padded = at::zeros({samples, count * kValueBlockKeys, heads, kValueBlockDims},
+                                  rows.options().dtype(at::kByte));
+  padded.narrow(1, 0, rows.size(1)).copy_(rows.view(at::kByte));
+  const Tensor in_blocks = padded.view({samples, count, kValueBlockKeys, heads, kValueBlockDims})
+                               .permute({0, 3, 1, 2, 4})
+                               .reshape(blocks.sizes());
+  blocks.view(at::kByte).copy_(
+      in_blocks.index_select(3, at::tensor(from, at::kLong).to(rows.device())));
+}
+
 void reference(const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& key_counts,
-               const QuantizedAttention& into) {
+               const QuantizedAttention& into, ValueLayout layout) {
   into.q.copy_((q.to(at::kFloat) / kernels::kNormedQueryScale).clamp(-kLimit, kLimit));
   const Tensor used = at::arange(keys.size(1), key_counts.options())
                           .unsqueeze(0)
                           .lt(key_counts.unsqueeze(1))
                           .view({keys.size(0), keys.size(1), 1, 1});
   const Tensor key_scale = quantize_together(keys, used, into.keys);
-  const Tensor value_scale = quantize_together(values, used, into.values);
+  const Tensor value_rows =
+      layout == ValueLayout::rows ? into.values : at::empty(keys.sizes(), into.values.options());
+  const Tensor value_scale = quantize_together(values, used, value_rows);
+  if (layout == ValueLayout::blocks) write_blocks(value_rows, into.values);
   into.row_scales.copy_(value_scale.expand(into.row_scales.sizes()));
   const auto number = [&](float value) { return at::full({1}, value, value_scale.options()); };
   using kernels::kNormedQueryScale, kernels::kSoftmaxScale;
@@ -65,12 +100,13 @@ void reference(const Tensor& q, const Tensor& keys, const Tensor& values, const 
 }  // namespace
 
 QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
-                                      const Tensor& key_counts, KernelPolicy policy) {
-  check_arguments(q, keys, values, key_counts);
+                                      const Tensor& key_counts, KernelPolicy policy,
+                                      ValueLayout layout) {
+  check_arguments(q, keys, values, key_counts, layout);
   const LaunchLabel label(launch_names::kQuantiseAttention);
-  const QuantizedAttention into = empty_like(q, keys);
+  const QuantizedAttention into = empty_like(q, keys, layout);
   if (!ops::takes_kernel(kOp, q, policy)) {
-    reference(q, keys, values, key_counts, into);
+    reference(q, keys, values, key_counts, into, layout);
     return into;
   }
   kernels::QuantizeAttentionArgs args;
@@ -95,9 +131,17 @@ QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const
   args.value_stride = ops::stride_of(values, 0);
   args.key_row_stride = ops::stride_of(keys, 1);
   args.value_row_stride = ops::stride_of(values, 1);
+  if (layout == ValueLayout::blocks) args.value_blocks = into.values.size(2);
   args.dtype = ops::kernel_dtype(q);
   ops::launch(args, q.device());
   return into;
+}
+
+bool quantize_attention_takes(const Tensor& q, const Tensor& keys) {
+  const std::int64_t padded =
+      kernels::hopper_fp8_value_blocks(keys.size(1)) * kernels::kValueBlockKeys;
+  const std::int64_t values = keys.size(0) * padded * keys.size(2) * keys.size(3);
+  return std::max(q.numel(), values) <= std::numeric_limits<std::int32_t>::max();
 }
 
 }  // namespace diptych

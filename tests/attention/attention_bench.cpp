@@ -28,8 +28,8 @@ constexpr double kMaxFp8Error = 0.1;       // and in e4m3 0.06
 
 struct Options {
   int repeats = 10;
-  std::vector<std::string> backends = {"hopper", "cudnn", "cudnn_fp8", "splitkv",
-                                       "flash",  "sdpa",  "math"};
+  std::vector<std::string> backends = {"hopper",  "cudnn", "hopper_fp8", "cudnn_fp8",
+                                       "splitkv", "flash", "sdpa",       "math"};
 };
 
 std::vector<Case> shapes() {
@@ -113,7 +113,7 @@ bool measure(const Case& shape, const std::string& name, const std::vector<Input
   fmt::print("| {} | {} | {:.4f} | {:.0f} | {:.4f} | {:.0f} |\n", shape.name, name, ms,
              tera_flops(shape) / ms * 1e3, error, prepared * 1e3);
   std::fflush(stdout);
-  const double most = name == kCudnnFp8 ? kMaxFp8Error : kMaxError;
+  const double most = name == kHopperFp8 || name == kCudnnFp8 ? kMaxFp8Error : kMaxError;
   if (error <= most) return true;
   fmt::print(stderr, "{}: error {:.4f} against math, at most {} expected\n", name, error, most);
   return false;
@@ -137,6 +137,7 @@ int run(const Options& options) {
     if (wanted && !unavailable) usable.emplace_back(name);
   };
   add(kSplitKv, splitkv_unavailable(device));
+  add(kHopperFp8, hopper_unavailable(device));
   add(kCudnnFp8, cudnn_fp8_unavailable(device));
   const auto math = make_attention("math", device);
   bool good = true;
@@ -163,7 +164,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--backend", options.backends, "only these (repeatable)")
-      ->check(CLI::IsMember({"hopper", "cudnn", "cudnn_fp8", "splitkv", "flash", "sdpa", "math"}))
+      ->check(CLI::IsMember(
+          {"hopper", "cudnn", "hopper_fp8", "cudnn_fp8", "splitkv", "flash", "sdpa", "math"}))
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   return diptych::run(options);

@@ -152,18 +152,17 @@ TEST_CASE("splitkv gives a sample the same bits alone and beside others") {
   }
 }
 
-TEST_CASE("cudnn_fp8 gives what attention gives over rounded operands, as rows and as plain ones" *
-          doctest::test_suite("needs cudnn_fp8")) {
-  if (const auto reason = cudnn_fp8_unavailable(kGpu)) return test::skip(*reason);
-  for (const attention_cases::Case& shape :
-       {attention_cases::Case{"", 28, 4, 128, {300, 300}, {310, 302}, 320},
-        attention_cases::Case{"", 4, 4, 64, {130}, {1000}, 1024}}) {
+namespace {
+
+// Gives what attention gives over rounded operands, as rows and as plain ones.
+void check_fp8(std::string_view backend, std::initializer_list<attention_cases::Case> shapes) {
+  for (const attention_cases::Case& shape : shapes) {
     CAPTURE(shape.heads);
     // What lies behind the keys would spoil their scale.
     const auto plain = attention_cases::make_inputs(shape, 1e4);
     const auto inputs = plain.to(kGpu, at::kBFloat16).sliced();
     const AttentionCall call = inputs.call(false);
-    const auto fp8 = make_attention(kCudnnFp8, kGpu);
+    const auto fp8 = make_attention(backend, kGpu);
     REQUIRE_FALSE(fp8->prepare(call).has_value());
     const Tensor got = fp8->forward(call);
     CHECK(got.sizes() == call.q.sizes());
@@ -190,6 +189,22 @@ TEST_CASE("cudnn_fp8 gives what attention gives over rounded operands, as rows a
   }
 }
 
+const attention_cases::Case kTwoBranches = {"", 28, 4, 128, {300, 300}, {310, 302}, 320};
+
+}  // namespace
+
+TEST_CASE("cudnn_fp8 gives what attention gives over rounded operands" *
+          doctest::test_suite("needs cudnn_fp8")) {
+  if (const auto reason = cudnn_fp8_unavailable(kGpu)) return test::skip(*reason);
+  check_fp8(kCudnnFp8, {kTwoBranches, {"", 4, 4, 64, {130}, {1000}, 1024}});
+}
+
+TEST_CASE("hopper_fp8 gives what attention gives over rounded operands" *
+          doctest::test_suite("needs sm90")) {
+  if (const auto reason = hopper_unavailable(kGpu)) return test::skip(*reason);
+  check_fp8(kHopperFp8, {kTwoBranches, {"", 4, 4, 128, {130, 7}, {1000, 1}, 1024}});
+}
+
 TEST_CASE("auto attends in e4m3 to many queries beside weights in fp8" *
           doctest::test_suite("needs cudnn_fp8")) {
   if (const auto reason = cudnn_fp8_unavailable(kGpu)) return test::skip(*reason);
@@ -203,9 +218,12 @@ TEST_CASE("auto attends in e4m3 to many queries beside weights in fp8" *
     return backend->served_by();
   };
   const std::string_view in_bfloat16 = hopper_unavailable(kGpu) ? "cudnn" : kHopper;
-  CHECK(served({2048, 2048}, Quantization::fp8) == kCudnnFp8);
+  CHECK(served({2048, 2048}, Quantization::fp8) ==
+        (hopper_unavailable(kGpu) ? kCudnnFp8 : kHopperFp8));
   CHECK(served({2047, 2047}, Quantization::fp8) == in_bfloat16);
-  CHECK(served({2048, 2040}, Quantization::fp8) == in_bfloat16);
+  // cuDNN's needs samples with the same number of queries.
+  CHECK(served({2048, 2040}, Quantization::fp8) ==
+        (hopper_unavailable(kGpu) ? in_bfloat16 : kHopperFp8));
   CHECK(served({2048, 2048}, Quantization::int8) == in_bfloat16);
   CHECK(served({2048, 2048}, Quantization::fp8, KernelPolicy::reference) == "cudnn");
 }

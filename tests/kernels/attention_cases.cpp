@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "kernels/quantize_attention/quantize_attention.h"
 #include "tests/kernels/field.h"
 
 namespace diptych::testing {
@@ -17,6 +18,7 @@ struct Shape {
   std::vector<std::int64_t> queries, keys;
   std::int64_t capacity, heads, kv_heads;
   double growth = 0;  // of keys over the sample: the largest logit is then in a late tile
+  double sink = 0;    // the logit of one key, beside those of the others
 
   double work() const {
     double work = 0;
@@ -156,16 +158,19 @@ void check_hopper_attention(const Runner<kernels::HopperAttentionArgs>& kernel) 
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     for (const Shape& shape : {Shape{{1}, {1}, 1, 1, 1},
                                {{1}, {5}, 8, 4, 2},
-                               {{64}, {160}, 160, 2, 1},
-                               {{65, 1}, {161, 159}, 170, 4, 2},
-                               {{3, 17}, {320, 321}, 400, 6, 2, 12},
+                               {{64}, {192}, 192, 2, 1},
+                               {{65, 1}, {193, 191}, 200, 4, 2},
+                               {{3, 17}, {384, 385}, 400, 6, 2, 12},
                                {{1, 0, 2, 0}, {30, 7, 170, 1}, 180, 2, 1},
-                               {{128}, {480}, 481, 2, 2},
+                               {{128}, {576}, 577, 2, 2},
                                {{129, 130, 1}, {500, 130, 30}, 512, 7, 1, 8},
                                {{256}, {1000}, 1024, 12, 12},
                                {{257, 300}, {1300, 300}, 1300, 28, 4, 20},
                                {{1026, 1026}, {1100, 1026}, 1100, 28, 4},
-                               {{2304}, {2400}, 2400, 16, 2, 8}}) {
+                               {{2304}, {2400}, 2400, 16, 2, 8},
+                               {{7}, {300}, 300, 2, 1, 300},
+                               {{20, 9}, {1000, 700}, 1000, 4, 2, 300},
+                               {{600}, {1500}, 1500, 4, 2, 300}}) {
       if (shape.work() > 200'000 && kernel.device.is_cpu()) continue;
       for (const bool causal : {false, true}) {
         const std::string what =
@@ -179,20 +184,12 @@ void check_hopper_attention(const Runner<kernels::HopperAttentionArgs>& kernel) 
   }
 }
 
-void check_hopper_attention_alone(const Runner<kernels::HopperAttentionArgs>& kernel) {
-  at::Generator generator = at::detail::createCPUGenerator(42);
-  const bool small = kernel.device.is_cpu();
-  const std::int64_t heads = small ? 2 : 28, keys = small ? 40 : 700;
-  // Keys that grow, so that rows rescale their sums, each when its own logits ask for it.
-  const Operands all = Operands::draw(generator, {{30, 9}, {keys, 25}, keys, heads, 1, 12},
-                                      at::kBFloat16, kernel.device);
-  const auto run = [&](const Operands& x) {
-    kernels::HopperAttentionArgs args = x.args(false);
-    const Tensor out = at::full({args.rows, args.heads, kHeadDim}, kCanary, x.q.options());
-    args.out = out.data_ptr();
-    kernel.run(args);
-    return out;
-  };
+namespace {
+
+// run(operands) -> [rows, heads, head_dim]
+template <typename Run>
+void check_alone(const Operands& all, const Run& run) {
+  const bool small = all.q.is_cpu();
   const Tensor beside = run(all);
   Operands one = all;
   one.q = all.q.narrow(0, 0, 30);
@@ -200,17 +197,199 @@ void check_hopper_attention_alone(const Runner<kernels::HopperAttentionArgs>& ke
   one.keys = all.keys.narrow(0, 0, 1);
   one.values = all.values.narrow(0, 0, 1);
   one.key_counts = all.key_counts.narrow(0, 0, 1);
-  one.query_starts = at::tensor({0, 30}, at::kInt).to(kernel.device);
+  one.query_starts = at::tensor({0, 30}, at::kInt).to(all.q.device());
   CHECK(at::equal(run(one), beside.narrow(0, 0, 30)));
   // Of many rows, whose tiles clusters take in pairs, the first ones.
   Operands many = one;
   const std::int64_t copies = small ? 2 : 120;
   many.q = at::cat(std::vector<Tensor>(static_cast<std::size_t>(copies), one.q));
   many.queries = {30 * copies};
-  many.query_starts = at::tensor({0, static_cast<int>(30 * copies)}, at::kInt).to(kernel.device);
+  many.query_starts = at::tensor({0, static_cast<int>(30 * copies)}, at::kInt).to(all.q.device());
   const Tensor out = run(many);
   for (std::int64_t i = 0; i < copies; ++i)
     CHECK(at::equal(out.narrow(0, 30 * i, 30), beside.narrow(0, 0, 30)));
+}
+
+// Of two samples, the first of 30 rows. Keys grow, so that rows rescale their sums, each when its
+// own logits ask for it.
+template <typename Check>
+void for_growing_keys(at::Device device, at::ArrayRef<at::ScalarType> dtypes, const Check& check) {
+  at::Generator generator = at::detail::createCPUGenerator(42);
+  const std::int64_t heads = device.is_cpu() ? 2 : 28, keys = device.is_cpu() ? 40 : 700;
+  for (const at::ScalarType dtype : dtypes) {
+    for (const double growth : {12.0, 300.0}) {
+      CAPTURE(growth);
+      check(
+          Operands::draw(generator, {{30, 9}, {keys, 25}, keys, heads, 1, growth}, dtype, device));
+    }
+  }
+}
+
+}  // namespace
+
+void check_hopper_attention_alone(const Runner<kernels::HopperAttentionArgs>& kernel) {
+  for_growing_keys(kernel.device, {at::kBFloat16, at::kHalf}, [&](const Operands& all) {
+    check_alone(all, [&](const Operands& x) {
+      kernels::HopperAttentionArgs args = x.args(false);
+      const Tensor out = at::full({args.rows, args.heads, kHeadDim}, kCanary, x.q.options());
+      args.out = out.data_ptr();
+      kernel.run(args);
+      return out;
+    });
+  });
+}
+
+namespace {
+
+// Of operands of 16 bits, what quantize_attention makes of them, on their device.
+struct Fp8Operands {
+  Tensor q, keys, values, scales, row_scales;
+
+  static Fp8Operands of(const Operands& x) {
+    const kernels::HopperAttentionArgs plain = x.args(false);
+    const std::int64_t blocks = kernels::hopper_fp8_value_blocks(plain.capacity);
+    const auto e4m3 = at::TensorOptions(at::kFloat8_e4m3fn);
+    const Tensor q = x.q.cpu(), keys = x.keys.cpu(), values = x.values.cpu(),
+                 key_counts = x.key_counts.cpu();
+    Fp8Operands made = {
+        at::empty(q.sizes(), e4m3), at::empty(keys.sizes(), e4m3),
+        at::empty({plain.samples, plain.kv_heads, blocks, kernels::kValueBlockBytes}, e4m3),
+        at::empty({kernels::kAttentionScales, 4}, at::kFloat), at::empty({plain.rows}, at::kFloat)};
+    kernels::QuantizeAttentionArgs args;
+    args.q = q.data_ptr();
+    args.keys = keys.data_ptr();
+    args.values = values.data_ptr();
+    args.key_counts = key_counts.data_ptr<std::int32_t>();
+    args.q_values = made.q.data_ptr();
+    args.key_values = made.keys.data_ptr();
+    args.value_values = made.values.data_ptr();
+    args.scales = made.scales.data_ptr<float>();
+    args.row_scales = made.row_scales.data_ptr<float>();
+    args.rows = plain.rows;
+    args.q_width = plain.heads * kHeadDim;
+    args.samples = plain.samples;
+    args.capacity = plain.capacity;
+    args.kv_width = plain.kv_heads * kHeadDim;
+    args.q_stride = q.stride(0);
+    args.key_stride = keys.stride(0);
+    args.value_stride = values.stride(0);
+    args.key_row_stride = keys.stride(1);
+    args.value_row_stride = values.stride(1);
+    args.value_blocks = blocks;
+    args.dtype = plain.dtype;
+    kernels::quantize_attention_ref(args);
+    for (Tensor* const t : {&made.q, &made.keys, &made.values, &made.scales, &made.row_scales})
+      *t = t->to(x.q.device());
+    return made;
+  }
+
+  Tensor wide(const Tensor& x, kernels::AttentionScale which) const {
+    return x.to(at::kDouble) * scales[static_cast<int>(which)][0].item<double>();
+  }
+};
+
+// Blocks of values as rows: e4m3 [samples, keys, kv_heads, head_dim].
+Tensor values_in_rows(const Tensor& blocks, std::int64_t keys) {
+  const Tensor from = blocks.cpu().view(at::kByte);
+  const Tensor rows = at::empty({from.size(0), keys, from.size(1), kHeadDim}, from.options());
+  for (std::int64_t key = 0; key < keys; ++key) {
+    std::vector<std::int64_t> places;
+    for (std::int64_t dim = 0; dim < kHeadDim; ++dim)
+      places.push_back(kernels::place_in_value_block(key % kernels::kValueBlockKeys, dim));
+    rows.select(1, key).copy_(from.select(2, key / kernels::kValueBlockKeys)
+                                  .index_select(2, at::tensor(places, at::kLong)));
+  }
+  return rows.view(at::kFloat8_e4m3fn).to(blocks.device());
+}
+
+// -> e4m3 [rows, heads, head_dim], which is written inside a field of canaries.
+Tensor attend_in_fp8(const Runner<kernels::HopperFp8AttentionArgs>& kernel, const Operands& x,
+                     const Fp8Operands& fp8) {
+  constexpr double kCanaryByte = 119;
+  const kernels::HopperAttentionArgs plain = x.args(false);
+  const Field out = make_field(plain.rows, plain.heads * kHeadDim, Layout::packed,
+                               fp8.q.options().dtype(at::kByte), kCanaryByte);
+  kernels::HopperFp8AttentionArgs args;
+  args.q = fp8.q.data_ptr();
+  args.keys = fp8.keys.data_ptr();
+  args.values = fp8.values.data_ptr();
+  const auto scale = [&](kernels::AttentionScale which) {
+    return fp8.scales.data_ptr<float>() + 4 * static_cast<int>(which);
+  };
+  args.q_scale = scale(kernels::AttentionScale::q);
+  args.key_scale = scale(kernels::AttentionScale::keys);
+  args.key_counts = plain.key_counts;
+  args.query_starts = plain.query_starts;
+  args.out = out.rows.data_ptr();
+  args.rows = plain.rows;
+  args.samples = plain.samples;
+  args.heads = plain.heads;
+  args.kv_heads = plain.kv_heads;
+  args.capacity = plain.capacity;
+  args.value_blocks = fp8.values.size(2);
+  for (const std::int64_t count : x.queries)
+    args.query_tile_pairs += kernels::hopper_fp8_query_tile_pairs(count);
+  args.scale = plain.scale;
+  kernel.run(args);
+  Tensor got = out.rows.clone().view(at::kFloat8_e4m3fn).view({plain.rows, plain.heads, kHeadDim});
+  out.rows.fill_(kCanaryByte);
+  CHECK(count(out.base != kCanaryByte) == 0);
+  return got;
+}
+
+}  // namespace
+
+void check_hopper_fp8_attention(const Runner<kernels::HopperFp8AttentionArgs>& kernel) {
+  at::Generator generator = at::detail::createCPUGenerator(43);
+  for (const Shape& shape : {Shape{{1}, {1}, 1, 1, 1},
+                             {{1}, {5}, 8, 4, 2},
+                             {{64}, {96}, 96, 2, 1},
+                             {{65, 1}, {97, 95}, 100, 4, 2},
+                             {{3, 17}, {320, 321}, 400, 6, 2, 12},
+                             {{1, 0, 2, 0}, {30, 7, 170, 1}, 180, 2, 1},
+                             {{192}, {480}, 481, 2, 2},
+                             {{193, 130, 1}, {500, 130, 30}, 512, 7, 1, 8},
+                             {{384}, {1000}, 1024, 12, 12},
+                             {{385, 300}, {1300, 300}, 1300, 28, 4, 20},
+                             {{2304}, {2400}, 2400, 16, 2, 8},
+                             {{7}, {300}, 300, 2, 1, 300},
+                             {{20, 9}, {1000, 700}, 1000, 4, 2, 300},
+                             {{600}, {1500}, 1500, 4, 2, 300},
+                             {{16}, {4000}, 4000, 2, 1, 0, 9},
+                             {{200}, {32000}, 32000, 2, 1, 0, 9}}) {
+    if (shape.work() > 200'000 && kernel.device.is_cpu()) continue;
+    const std::string what = fmt::format(
+        "queries {} keys {} heads {}/{} growth {} sink {}", fmt::join(shape.queries, ", "),
+        fmt::join(shape.keys, ", "), shape.heads, shape.kv_heads, shape.growth, shape.sink);
+    CAPTURE(what);
+    Operands x = Operands::draw(generator, shape, at::kBFloat16, kernel.device);
+    if (shape.sink > 0) {  // all rows weigh one key by so much more than the others
+      x.q.select(2, 0).fill_(4);
+      x.keys.select(3, 0).fill_(0);
+      x.keys.select(1, 3).select(2, 0).fill_(shape.sink / 4 * std::sqrt(128.0));
+      x.values.add_(1);  // shows whether the many small weights count
+    }
+    const Fp8Operands fp8 = Fp8Operands::of(x);
+    // Over the operands as they are rounded, what is left is the rounding of weights and output.
+    using enum kernels::AttentionScale;
+    Operands rounded = x;
+    rounded.q = fp8.wide(fp8.q, q);
+    rounded.keys = fp8.wide(fp8.keys, keys);
+    rounded.values = fp8.wide(values_in_rows(fp8.values, x.keys.size(1)), values);
+    const Tensor got = attend_in_fp8(kernel, x, fp8).to(at::kDouble) *
+                       fp8.row_scales.to(at::kDouble).view({-1, 1, 1});
+    CHECK(relative_norm(got, by_float64(rounded, x.args(false)).out) <= 0.045);
+  }
+}
+
+void check_hopper_fp8_attention_alone(const Runner<kernels::HopperFp8AttentionArgs>& kernel) {
+  for_growing_keys(kernel.device, {at::kBFloat16}, [&](Operands all) {
+    // Keys and values have one scale over all samples: the largest must be in the first one.
+    for (const Tensor& rows : {all.keys, all.values}) rows[1].clamp_(-1, 1);
+    check_alone(all, [&](const Operands& x) {
+      return attend_in_fp8(kernel, x, Fp8Operands::of(x)).view(at::kByte);
+    });
+  });
 }
 
 }  // namespace diptych::testing

@@ -166,6 +166,15 @@ TEST_CASE("many rows attend to many keys on compute capability 9.0" * doctest::t
   check_hopper_attention_alone(kernel);
 }
 
+TEST_CASE("many rows attend to many keys in e4m3 on compute capability 9.0" *
+          doctest::test_suite(kSm90)) {
+  if (!kernels::hopper_attention_runs_here())
+    return test::skip("the device or the build has no such kernel");
+  const auto kernel = on_gpu<kernels::HopperFp8AttentionArgs>(kernels::hopper_fp8_attention);
+  check_hopper_fp8_attention(kernel);
+  check_hopper_fp8_attention_alone(kernel);
+}
+
 TEST_CASE("calls that no kernel takes are refused with the reason, no rows are fine") {
   kernels::RmsNormArgs norm;
   CHECK(text_of(kernels::rms_norm(norm, nullptr)) == "the width is below 1");
@@ -228,6 +237,16 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
   attention.dtype = kernels::DType::f32;
   CHECK(text_of(kernels::hopper_attention(attention, nullptr)) ==
         "rows are not of bfloat16 or float16");
+
+  kernels::HopperFp8AttentionArgs fp8;
+  CHECK(text_of(kernels::hopper_fp8_attention(fp8, nullptr)) == "there are no keys");
+  fp8.samples = fp8.heads = fp8.kv_heads = 1;
+  fp8.capacity = 97;
+  fp8.value_blocks = 4;
+  CHECK(text_of(kernels::hopper_fp8_attention(fp8, nullptr)) ==
+        "values have too few blocks for the keys");
+  fp8.value_blocks = 6;
+  CHECK(text_of(kernels::hopper_fp8_attention(fp8, nullptr)) == "");
 
   kernels::RoutedLinearArgs routed;
   CHECK(text_of(kernels::routed_linear(routed, nullptr)) == "inputs or outputs is below 1");

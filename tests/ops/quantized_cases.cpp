@@ -236,11 +236,16 @@ struct AttentionOperands {
   Tensor q, keys, values, key_counts;
 };
 
-QuantizedAttention by_kernel_reference(const AttentionOperands& x) {
+// value_blocks: of a head; 0: values in rows
+QuantizedAttention by_kernel_reference(const AttentionOperands& x, std::int64_t value_blocks) {
   const auto e4m3 = at::TensorOptions(at::kFloat8_e4m3fn);
+  const Tensor values =
+      value_blocks == 0
+          ? at::empty(x.keys.sizes(), e4m3)
+          : at::empty({x.keys.size(0), x.keys.size(2), value_blocks, kernels::kValueBlockBytes},
+                      e4m3);
   const QuantizedAttention out = {at::empty(x.q.sizes(), e4m3), at::empty(x.keys.sizes(), e4m3),
-                                  at::empty(x.keys.sizes(), e4m3),
-                                  at::empty({kernels::kAttentionScales, 4}, at::kFloat),
+                                  values, at::empty({kernels::kAttentionScales, 4}, at::kFloat),
                                   at::empty({x.q.size(0)}, at::kFloat)};
   kernels::QuantizeAttentionArgs args;
   args.q = x.q.data_ptr();
@@ -262,6 +267,7 @@ QuantizedAttention by_kernel_reference(const AttentionOperands& x) {
   args.value_stride = x.values.stride(0);
   args.key_row_stride = x.keys.stride(1);
   args.value_row_stride = x.values.stride(1);
+  args.value_blocks = value_blocks;
   args.dtype = kernel_dtype(x.q.scalar_type());
   kernels::quantize_attention_ref(args);
   return out;
@@ -326,10 +332,17 @@ void check_quantize_attention(at::Device device, KernelPolicy policy) {
     const AttentionOperands here = slices({q, keys, values, key_counts});
     const AttentionOperands there =
         slices({q.to(device), keys.to(device), values.to(device), key_counts.to(device)});
-    check_same_bits(quantize_attention(there.q, there.keys, there.values, there.key_counts, policy),
-                    by_kernel_reference(here),
-                    fmt::format("{} {} x {}/{} x {}", c10::toString(dtype), size.queries,
-                                size.heads, size.kv_heads, size.head_dim));
+    const std::string what = fmt::format("{} {} x {}/{} x {}", c10::toString(dtype), size.queries,
+                                         size.heads, size.kv_heads, size.head_dim);
+    const auto quantised = [&](ValueLayout layout) {
+      return quantize_attention(there.q, there.keys, there.values, there.key_counts, policy,
+                                layout);
+    };
+    check_same_bits(quantised(ValueLayout::rows), by_kernel_reference(here, 0), what);
+    if (size.head_dim != kernels::kValueBlockDims) return;
+    const QuantizedAttention in_blocks = quantised(ValueLayout::blocks);
+    check_same_bits(in_blocks, by_kernel_reference(here, in_blocks.values.size(2)),
+                    what + " in blocks");
   };
   test::for_each_combination(check, kDtypes, sizes);
 }

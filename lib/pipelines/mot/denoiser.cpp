@@ -207,9 +207,7 @@ std::function<void()> MotDenoiser::products_at(const Tensor& x, const Tensor& ti
 }
 
 std::vector<KernelWork> MotDenoiser::work_of(std::int64_t count) const {
-  const bool fp8_attention =
-      runtime_.paint_attention.of(AttentionRole::self).served_by().find(kCudnnFp8) !=
-      std::string::npos;
+  const bool fp8_attention = served_in_fp8(runtime_.paint_attention.of(AttentionRole::self));
   const QwenConfig& llm = model_.backbone.config;
   const Quantization quantization = model_.backbone.quantization;
   const bool mixed = runtime_.dtype != at::kFloat &&
