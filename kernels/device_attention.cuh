@@ -463,6 +463,19 @@ __global__ void DIPTYCH_CLUSTER_OF(K::kBlocks) __launch_bounds__(K::kThreads, 1)
 #endif
 }
 
+// Why none of the kernels can take such numbers of rows, keys and heads, or nullptr.
+template <typename Args>
+const char* attention_sizes_unsupported(const Args& args) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // coordinates of tiles are 32-bit
+  if (args.rows < 0) return "the number of rows is negative";
+  if (args.samples < 1 || args.capacity < 1) return "there are no keys";
+  if (args.rows > kMost || args.samples > kMost || args.capacity > kMost || args.heads > kMost)
+    return "sizes beyond 2^30";
+  if (args.kv_heads < 1 || args.heads < 1 || args.heads % args.kv_heads != 0)
+    return "the heads are no multiple of the key heads";
+  return nullptr;
+}
+
 template <typename K>
 const char* launch_attention(const typename K::Args& args, std::int64_t places,
                              const AttentionMaps& maps, CUstream_st* stream) {

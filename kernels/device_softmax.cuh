@@ -182,7 +182,7 @@ __device__ __forceinline__ void load_matrices(unsigned (&words)[4], unsigned add
                : "r"(address)
                : "memory");
 }
-
+// The same of two; the addresses are those of lanes 0 to 15.
 __device__ __forceinline__ void load_matrices(unsigned (&words)[2], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                : "=r"(words[0]), "=r"(words[1])

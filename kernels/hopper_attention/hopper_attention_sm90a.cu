@@ -56,13 +56,7 @@ bool pays_in_pairs(const HopperAttentionArgs& args) {
 }  // namespace
 
 const char* hopper_attention_unsupported(const HopperAttentionArgs& args) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // coordinates of tiles are 32-bit
-  if (args.rows < 0) return "the number of rows is negative";
-  if (args.samples < 1 || args.capacity < 1) return "there are no keys";
-  if (args.rows > kMost || args.samples > kMost || args.capacity > kMost || args.heads > kMost)
-    return "sizes beyond 2^30";
-  if (args.kv_heads < 1 || args.heads < 1 || args.heads % args.kv_heads != 0)
-    return "the heads are no multiple of the key heads";
+  if (const char* reason = attention_sizes_unsupported(args)) return reason;
   if (args.dtype == DType::f32) return "rows are not of bfloat16 or float16";
   for (const std::int64_t step :
        {args.q_stride, args.q_head_stride, args.key_stride, args.value_stride,

@@ -13,13 +13,7 @@ static_assert(hopper_fp8_value_blocks(Kind::kTileKeys + 1) * kValueBlockKeys ==
 }  // namespace
 
 const char* hopper_fp8_attention_unsupported(const HopperFp8AttentionArgs& args) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // coordinates of tiles are 32-bit
-  if (args.rows < 0) return "the number of rows is negative";
-  if (args.samples < 1 || args.capacity < 1) return "there are no keys";
-  if (args.rows > kMost || args.samples > kMost || args.capacity > kMost || args.heads > kMost)
-    return "sizes beyond 2^30";
-  if (args.kv_heads < 1 || args.heads < 1 || args.heads % args.kv_heads != 0)
-    return "the heads are no multiple of the key heads";
+  if (const char* reason = attention_sizes_unsupported(args)) return reason;
   if (args.value_blocks < hopper_fp8_value_blocks(args.capacity))
     return "values have too few blocks for the keys";
   for (const void* at : {args.q, args.keys, args.values, static_cast<const void*>(args.out)}) {
