@@ -3,16 +3,16 @@
 // sample that count.
 //   out[r][h] = sum_j softmax_j(scale * q_scale * key_scale * q[r][h] . k[s][j][h / group])
 //               * v[s][j][h / group],   j < key_counts[s], s the sample of row r
-// Sums are float32. A power of two brings weights near the largest e4m3 number, then they are
-// rounded to e4m3 and meet v. The result is rounded to e4m3, too, and has v's scale. A row's bits
-// do not depend on what other rows and samples there are.
+// Sums are float32; on the device those of up to 1536 keys are of fewer bits (device_attention.cuh,
+// kSumTiles). A power of two brings weights near the largest e4m3 number, then they are rounded to
+// e4m3 and meet v. The result is rounded to e4m3, too, and has v's scale. A row's bits do not
+// depend on what other rows and samples there are.
 //
 // The design is hopper_attention's (device_attention.cuh, device_softmax.cuh), with three
 // warpgroups that multiply.
 //
-// Bound: exponentials, rows * keys * heads of them, and arithmetic, 4 * rows * keys * heads *
-// head_dim operations on the tensor cores. The units of both are busy in about 60 % of the cycles
-// (`ncu` on an H200).
+// Bound: exponentials, rows * keys * heads of them, arithmetic, 4 * rows * keys * heads * head_dim
+// operations on the tensor cores, and what these read of shared memory.
 #pragma once
 
 #include "kernels/types.h"

@@ -138,39 +138,26 @@ __device__ __forceinline__ void quantize_keys(const QuantizeAttentionArgs& args,
     most_key = max(most_key, args.most[i]);
   const float key_scale = scale_of_row(most_key, kE4m3Limit, 0);
   const float value_scale = value_scale_of(args, 1);
-  const bool in_rows = args.value_blocks == 0;
-  const float key_inverse = __frcp_rn(key_scale), value_inverse = __frcp_rn(value_scale);
+  const float inverse = __frcp_rn(key_scale);
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const unsigned index = blockIdx.x * kOfBlock + i * kThreads + threadIdx.x;
     if (index >= vectors) break;
     const Place at = place_of<kCount>(args, index);
     const bool used = counts(args, at);
-    Vector<T, kCount> key{}, value{};
-    if (used) {
-      key = load_at<T, kCount>(args.keys, args.key_stride, args.key_row_stride, at);
-      if (in_rows)
-        value = load_at<T, kCount>(args.values, args.value_stride, args.value_row_stride, at);
-    }
+    Vector<T, kCount> key{};
+    if (used) key = load_at<T, kCount>(args.keys, args.key_stride, args.key_row_stride, at);
     const std::int64_t to = static_cast<std::int64_t>(index) * kCount;
     // A scale that is not finite must not make NaN of rows that do not count.
-    store_quantized(static_cast<__nv_fp8_e4m3*>(args.key_values) + to, key,
-                    used ? key_inverse : 0.0f);
-    if (in_rows) {
-      store_quantized(static_cast<__nv_fp8_e4m3*>(args.value_values) + to, value,
-                      used ? value_inverse : 0.0f);
-    }
+    store_quantized(static_cast<__nv_fp8_e4m3*>(args.key_values) + to, key, used ? inverse : 0.0f);
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     const auto write = [&](AttentionScale scale, float number) {
-      args.scales[4 * static_cast<int>(scale)] = number;
+      args.scales[static_cast<int>(scale)] = number;
     };
     write(AttentionScale::q, kNormedQueryScale);
     write(AttentionScale::keys, key_scale);
     write(AttentionScale::values, value_scale);
-    write(AttentionScale::weights, kSoftmaxScale);
-    write(AttentionScale::inverse_weights, 1 / kSoftmaxScale);
-    write(AttentionScale::inverse_output, value_inverse);
   }
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
        row < args.rows;
@@ -179,7 +166,7 @@ __device__ __forceinline__ void quantize_keys(const QuantizeAttentionArgs& args,
   }
 }
 
-// The first blocks are those of k and, in rows, of v; the next ones of v in blocks.
+// The first blocks take k, the next ones v, the others q.
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     quantize_attention_kernel(const QuantizeAttentionArgs args, unsigned kv_vectors,
@@ -227,14 +214,11 @@ const char* quantize_attention_unsupported(const QuantizeAttentionArgs& args) {
         static_cast<const void*>(args.key_values), static_cast<const void*>(args.value_values)}) {
     if (!aligned(pointer)) return "a tensor does not begin at a multiple of 16 bytes";
   }
-  if (args.rows * args.q_width > kMaxBlocks ||
-      args.samples * args.capacity * args.kv_width > kMaxBlocks)
-    return "more than 2^31 - 1 elements";
-  if (args.value_blocks == 0) return nullptr;
-  if (args.kv_width % kValueBlockDims != 0) return "blocks of values need heads of 128";
+  if (args.kv_width % kValueBlockDims != 0) return "key heads are not of 128";
   if (args.value_blocks * kValueBlockKeys < args.capacity)
     return "values have too few blocks for the keys";
-  if (args.samples * args.kv_width * args.value_blocks * kValueBlockKeys > kMaxBlocks)
+  if (args.rows * args.q_width > kMaxBlocks ||
+      args.samples * args.kv_width * args.value_blocks * kValueBlockKeys > kMaxBlocks)
     return "more than 2^31 - 1 elements";
   return nullptr;
 }

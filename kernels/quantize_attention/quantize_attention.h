@@ -17,27 +17,16 @@ namespace diptych::kernels {
 // q's: covers what a norm over a head of 128 with weights of up to 9.8 can give, which is sqrt(128)
 // times the weight (beyond 112 all is 112), and keeps the precision of e4m3 down to 1/256.
 inline constexpr float kNormedQueryScale = 0.25f;
-// The largest weight of a softmax is 1.
-inline constexpr float kSoftmaxScale = 1.0f / 256;
 
-// Numbers that the attention itself needs, each at the beginning of a row of 4 floats, so aligned
-// as a tensor.
-enum class AttentionScale : std::int32_t {
-  q,
-  keys,
-  values,
-  weights,
-  inverse_weights,
-  inverse_output
-};
-inline constexpr int kAttentionScales = 6;
+// What the values of each must be multiplied with.
+enum class AttentionScale : std::int32_t { q, keys, values };
+inline constexpr int kAttentionScales = 3;
 
-// hopper_fp8_attention reads values with the keys of a dimension behind each other. They then lie
-// in blocks of kValueBlockKeys keys of one head of kValueBlockDims: the dimensions one after the
-// other, each a row of kValueBlockKeys bytes, whose 16-byte part c lies at c xor (dimension / 4
-// modulo 2), the swizzle of rows of 32 bytes (PTX ISA, "Matrix and Operand Layout", wgmma). In a
-// part, place 4p + b holds the key 8 * (b / 2) + 2p + b % 2 of 16: the order in which a thread has
-// their weights.
+// Attention reads values with the keys of a dimension behind each other. They lie in blocks of
+// kValueBlockKeys keys of one head of kValueBlockDims: the dimensions one after the other, each a
+// row of kValueBlockKeys bytes, whose 16-byte part c lies at c xor (dimension / 4 modulo 2), the
+// swizzle of rows of 32 bytes (PTX ISA, "Matrix and Operand Layout", wgmma). In a part, place 4p +
+// b holds the key 8 * (b / 2) + 2p + b % 2 of 16: the order in which a thread has their weights.
 inline constexpr std::int64_t kValueBlockKeys = 32, kValueBlockDims = 128;
 inline constexpr std::int64_t kValueBlockBytes = kValueBlockKeys * kValueBlockDims;
 // Where in a block the value of a key and a dimension lies.
@@ -52,19 +41,19 @@ struct QuantizeAttentionArgs {
   const void* keys = nullptr;                // [samples, capacity, kv_width]
   const void* values = nullptr;              // likewise
   const std::int32_t* key_counts = nullptr;  // [samples], 0 to capacity
-  void* q_values = nullptr;                  // e4m3 [rows, q_width], packed; so are the next two
+  void* q_values = nullptr;                  // e4m3 [rows, q_width], packed; so are keys
   void* key_values = nullptr;                // [samples, capacity, kv_width]
-  void* value_values = nullptr;   // likewise; or, where value_blocks > 0, [samples, kv_heads,
-                                  // value_blocks] blocks, those behind the keys of zeros
-  float* scales = nullptr;        // [kAttentionScales, 4], of which the first column is written
-  float* row_scales = nullptr;    // [rows]: of every row of the output, v's
-  std::uint32_t* most = nullptr;  // scratch, kQuantizeAttentionScratch numbers
-  std::int64_t rows = 0, q_width = 0, samples = 0, capacity = 0, kv_width = 0;
+  void* value_values = nullptr;              // [samples, kv_heads, value_blocks] blocks, of zeros
+                                             // behind the keys
+  float* scales = nullptr;                   // [kAttentionScales]
+  float* row_scales = nullptr;               // [rows]: of every row of the output, v's
+  std::uint32_t* most = nullptr;             // scratch, kQuantizeAttentionScratch numbers
+  std::int64_t rows = 0, q_width = 0, samples = 0, capacity = 0;
+  std::int64_t kv_width = 0;                              // a multiple of kValueBlockDims
   std::int64_t q_stride = 0;                              // between rows
   std::int64_t key_stride = 0, value_stride = 0;          // between samples
   std::int64_t key_row_stride = 0, value_row_stride = 0;  // between rows
-  // 0, or no less than what holds `capacity` keys; then kv_width is a multiple of kValueBlockDims.
-  std::int64_t value_blocks = 0;
+  std::int64_t value_blocks = 0;                          // no less than what holds `capacity` keys
   DType dtype = DType::f32;
 };
 

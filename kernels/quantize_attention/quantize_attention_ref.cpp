@@ -10,7 +10,7 @@ struct Rows {  // k or v
   const void* from;
   std::int64_t stride, row_stride;
   void* to;
-  std::int64_t blocks;  // 0: rows are written as they are read
+  std::int64_t blocks;  // of values; 0: rows are written as they are read
 };
 
 // Calls body(row to read or null, its sample, the row) for all rows of k or v.
@@ -73,14 +73,11 @@ void quantize_attention_ref(const QuantizeAttentionArgs& args) {
         quantize_together<T>(args, {args.values, args.value_stride, args.value_row_stride,
                                     args.value_values, args.value_blocks});
     const auto write = [&](AttentionScale scale, float number) {
-      args.scales[4 * static_cast<int>(scale)] = number;
+      args.scales[static_cast<int>(scale)] = number;
     };
     write(AttentionScale::q, kNormedQueryScale);
     write(AttentionScale::keys, keys);
     write(AttentionScale::values, values);
-    write(AttentionScale::weights, kSoftmaxScale);
-    write(AttentionScale::inverse_weights, 1 / kSoftmaxScale);
-    write(AttentionScale::inverse_output, 1 / values);
     for (std::int64_t row = 0; row < args.rows; ++row) args.row_scales[row] = values;
   });
 }

@@ -8,7 +8,6 @@
 #include "lib/attention/backends.h"
 #include "lib/base/error.h"
 #include "lib/ops/hopper_attention.h"
-#include "lib/ops/quantize_attention.h"
 
 #if DIPTYCH_HAVE_CUDA
 #include <ATen/cuda/CUDAContext.h>
@@ -40,19 +39,10 @@ constexpr std::array kBackends = {
     BackendKind{"math", math_unavailable, [](at::Device) { return make_math(); }},
 };
 
-std::unique_ptr<AttentionBackend> make_cudnn_fp8_or_throw([[maybe_unused]] at::Device device) {
-#if DIPTYCH_HAVE_CUDNN
-  return make_cudnn_fp8(device);
-#else
-  throw InputError("attention backend {}: {}", kCudnnFp8, *cudnn_fp8_unavailable(device));
-#endif
-}
-
 // Those that only `auto` uses.
 constexpr std::array kPartsOfAuto = {
     BackendKind{kSplitKv, splitkv_unavailable, make_splitkv},
     BackendKind{kHopperFp8, hopper_unavailable, make_hopper_fp8},
-    BackendKind{kCudnnFp8, cudnn_fp8_unavailable, make_cudnn_fp8_or_throw},
 };
 
 const BackendKind* find_backend(std::string_view name) {
@@ -87,16 +77,9 @@ std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, AutoOptions o
   // These come last: `auto` puts them first for the calls they are meant for, and no other call
   // should report that they cannot serve it.
   if (own_kernels && !splitkv_unavailable(device)) preferred.push_back(make_splitkv(device));
-  if (own_kernels && options.quantization == Quantization::fp8 && device.is_cuda()) {
-    const bool has_own = is_hopper && !hopper_unavailable(device);
-    if (has_own) preferred.push_back(make_hopper_fp8(device));
-    if (const std::optional<std::string> reason = cudnn_fp8_unavailable(device)) {
-      if (options.say != nullptr && !has_own)
-        options.say(options.context, fmt::format("attention without {}: {}", kCudnnFp8, *reason));
-    } else {
-      preferred.push_back(make_cudnn_fp8_or_throw(device));
-    }
-  }
+  if (own_kernels && options.quantization == Quantization::fp8 && is_hopper &&
+      !hopper_unavailable(device))
+    preferred.push_back(make_hopper_fp8(device));
   return make_auto(std::move(preferred), options.say, options.context, std::move(options.tuning));
 }
 
@@ -260,9 +243,6 @@ std::optional<std::string> cudnn_unavailable(at::Device device) {
   if (std::optional<std::string> reason = flash_unavailable(device)) return reason;
   return "this build is without cudnn-frontend or cuDNN headers";
 }
-std::optional<std::string> cudnn_fp8_unavailable(at::Device device) {
-  return cudnn_unavailable(device);
-}
 #endif
 
 void check_call(const AttentionCall& call) {
@@ -337,35 +317,8 @@ std::optional<std::string> extras_unsupported(const AttentionCall& call) {
   return log_sum_exp_unsupported(call);
 }
 
-std::optional<std::string> fp8_unsupported(const AttentionCall& call) {
-  if (std::optional<std::string> reason = extras_unsupported(call)) return reason;
-  if (call.causal) return "has no causal mask";
-  if (call.q.size(1) > 1 && call.q.stride(1) != call.q.size(2)) return "needs packed heads of q";
-  if (!quantize_attention_takes(call.q, call.k)) return "takes no more than 2^31 - 1 elements";
-  return std::nullopt;
-}
-
-Tensor Fp8AttentionBackend::forward(const AttentionCall& call) const {
-  const LinearOperand rows = forward_rows(call, Quantization::fp8);
-  return rows.values.to(at::kFloat)
-      .mul_(rows.scales.unsqueeze(1))
-      .to(call.q.scalar_type())
-      .view(call.q.sizes());
-}
-
-LinearOperand Fp8AttentionBackend::forward_rows(const AttentionCall& call,
-                                                Quantization format) const {
-  if (format != Quantization::fp8) return {forward(call).flatten(1), {}};
-  check_call(call);
-  require_supported(*this, call);
-  const c10::DeviceGuard guard(call.q.device());
-  return quantised_rows(call);
-}
-
 bool served_in_fp8(const AttentionBackend& backend) {
-  const std::string served = backend.served_by();
-  return served.find(kHopperFp8) != std::string::npos ||
-         served.find(kCudnnFp8) != std::string::npos;
+  return backend.served_by().find(kHopperFp8) != std::string::npos;
 }
 
 std::int64_t sample_stride(const Tensor& keys) {

@@ -81,10 +81,9 @@ inline constexpr std::string_view kHopper = "hopper";
 // On CUDA, for calls of at most kMostSplitQueries (lib/tuning/choices.h) queries a sample. Only
 // `auto` uses it; a user cannot ask for it, because it cannot serve a whole picture alone.
 inline constexpr std::string_view kSplitKv = "splitkv";
-// On CUDA, in e4m3: our kernel for compute capability 9.0 and heads of 128, and cuDNN. `auto` takes
-// one of them for many queries when weights are fp8. A user cannot ask for them either, because
-// they have no causal mask for text.
-inline constexpr std::string_view kHopperFp8 = "hopper_fp8", kCudnnFp8 = "cudnn_fp8";
+// The same in e4m3. `auto` takes it for many queries when weights are fp8. A user cannot ask for it
+// either, because it has no causal mask for text.
+inline constexpr std::string_view kHopperFp8 = "hopper_fp8";
 // Whether `backend` has attended in e4m3 since forget_served().
 bool served_in_fp8(const AttentionBackend& backend);
 
@@ -93,18 +92,18 @@ struct AutoOptions {
   SayFn say = nullptr;  // told once of each reason why the preferred backend does not serve a call
   void* context = nullptr;
   // What was measured on the device for bfloat16 calls without a causal mask. The backend that was
-  // fastest for the longest sample goes first (behind those in e4m3). Null: the usual order.
+  // fastest for the longest sample goes first (behind that in e4m3). Null: the usual order.
   std::shared_ptr<const TuningTable> tuning = nullptr;
   KernelPolicy kernels = KernelPolicy::automatic;  // reference: without kernels of ours
-  Quantization quantization = Quantization::none;  // fp8: with those in e4m3
+  Quantization quantization = Quantization::none;  // fp8: with that in e4m3
 };
 
-// `name`: math, sdpa, flash, cudnn, hopper, splitkv, hopper_fp8, cudnn_fp8 or auto. For each call
-// `auto` takes the first backend in the device's order of preference that serves it. CPU: sdpa,
-// math. CUDA: hopper (compute capability 9.0, but under KernelPolicy::reference), cudnn (Hopper or
-// newer), flash, sdpa, math, with these exceptions: flash goes first for causal calls and for few
-// queries, splitkv before it for very few, and hopper_fp8 and cudnn_fp8 before all for
-// kFewestFp8Queries or more without a causal mask. A backend asked for by name throws InputError
+// `name`: math, sdpa, flash, cudnn, hopper, splitkv, hopper_fp8 or auto. For each call `auto` takes
+// the first backend in the device's order of preference that serves it. CPU: sdpa, math. CUDA:
+// hopper (compute capability 9.0, but under KernelPolicy::reference), cudnn (Hopper or newer),
+// flash, sdpa, math, with these exceptions: flash goes first for causal calls and for few queries,
+// splitkv before it for very few, and hopper_fp8 before all for kFewestFp8Queries or more without a
+// causal mask. A backend asked for by name throws InputError
 // with its reason when it cannot serve a call. Throws InputError for an unknown name (lists those
 // that a user may ask for) and for a backend that this build or device lacks (says why).
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,

@@ -62,10 +62,7 @@ class AutoAttention final : public AttentionBackend {
       : backends_(std::move(preferred)), say_(say), context_(context), tuning_(std::move(tuning)) {
     for (const auto& backend : backends_) preferred_.push_back(backend.get());
     many_ = preferred_;
-    for (const std::string_view name : {kCudnnFp8, kHopperFp8}) {
-      has_fp8_ = has_fp8_ || std::ranges::count(many_, name, &AttentionBackend::name) > 0;
-      put_first(name, many_);
-    }
+    put_first(kHopperFp8, many_);
     const auto names = info_of(TunedKernel::attention).choices;
     for (std::size_t i = 0; i < names.size(); ++i) {
       // What is best for few queries follows splitkv, and stands in for it where it is missing.
@@ -147,12 +144,8 @@ class AutoAttention final : public AttentionBackend {
     for (const AttentionBackend* backend : order) {
       const std::optional<std::string> reason = ask(*backend);
       if (!reason) return {backend, std::move(reasons)};
-      // Made for heads of one size, and missed by no other, where another takes its place.
       const std::string_view name = backend->name();
-      const bool replaced =
-          name == kHopper ||
-          (name == kHopperFp8 && std::ranges::count(order, kCudnnFp8, &AttentionBackend::name) > 0);
-      if (replaced && backend->kind_unsupported(kind)) continue;
+      if (name == kHopper && backend->kind_unsupported(kind)) continue;  // heads of another size
       reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, *reason);
     }
     return {nullptr, std::move(reasons)};
@@ -164,7 +157,10 @@ class AutoAttention final : public AttentionBackend {
   const Order& order(const AttentionCall& call) const {
     const std::int64_t queries = call.lengths->max_q;
     if (call.causal) return first(FirstAttention::flash);
-    if (queries >= kFewestFp8Queries && has_fp8_) return many_;
+    const AttentionBackend& fp8 = *many_.front();
+    if (queries >= kFewestFp8Queries && fp8.name() == kHopperFp8 &&
+        !fp8.kind_unsupported(kind_of(call)))
+      return many_;
     if (tuning_ != nullptr && call.q.scalar_type() == at::kBFloat16) {
       const TunedShape shape = {call.q.size(1), call.k.size(2), call.q.size(2)};
       const auto tuned = tuning_->find(TunedKernel::attention, shape, queries);
@@ -205,8 +201,7 @@ class AutoAttention final : public AttentionBackend {
   std::vector<std::unique_ptr<AttentionBackend>> backends_;
   Order preferred_;             // of backends_
   std::array<Order, 5> first_;  // the same with each FirstAttention in front
-  Order many_;                  // the same with those in e4m3 in front
-  bool has_fp8_ = false;        // whether there are such
+  Order many_;                  // the same with that in e4m3 in front
   SayFn say_;
   void* context_;
   std::shared_ptr<const TuningTable> tuning_;  // or null

@@ -22,7 +22,6 @@ std::optional<std::string> math_unavailable(at::Device device);
 std::optional<std::string> sdpa_unavailable(at::Device device);
 std::optional<std::string> flash_unavailable(at::Device device);
 std::optional<std::string> cudnn_unavailable(at::Device device);
-std::optional<std::string> cudnn_fp8_unavailable(at::Device device);
 std::optional<std::string> splitkv_unavailable(at::Device device);
 std::optional<std::string> hopper_unavailable(at::Device device);
 
@@ -30,7 +29,6 @@ std::unique_ptr<AttentionBackend> make_math();
 std::unique_ptr<AttentionBackend> make_sdpa();
 std::unique_ptr<AttentionBackend> make_flash(at::Device device);
 std::unique_ptr<AttentionBackend> make_cudnn(at::Device device);
-std::unique_ptr<AttentionBackend> make_cudnn_fp8(at::Device device);
 std::unique_ptr<AttentionBackend> make_splitkv(at::Device device);
 std::unique_ptr<AttentionBackend> make_hopper(at::Device device);
 std::unique_ptr<AttentionBackend> make_hopper_fp8(at::Device device);
@@ -58,20 +56,6 @@ std::optional<std::string> alignment_unsupported(const AttentionCall& call);
 std::optional<std::string> extras_unsupported(const AttentionCall& call);
 std::optional<std::string> bias_unsupported(const AttentionCall& call);
 std::optional<std::string> log_sum_exp_unsupported(const AttentionCall& call);
-// Why a backend in e4m3 cannot serve the call, by its mask, its bias and log-sum-exp, by the layout
-// of q and by what quantize_attention() takes.
-std::optional<std::string> fp8_unsupported(const AttentionCall& call);
-
-// A backend that attends in e4m3: what it gives are a linear layer's quantised rows.
-class Fp8AttentionBackend : public AttentionBackend {
- public:
-  Tensor forward(const AttentionCall& call) const override;
-  LinearOperand forward_rows(const AttentionCall& call, Quantization format) const override;
-
- private:
-  // [total_q, heads * head_dim], of a call that was checked, on its device.
-  virtual LinearOperand quantised_rows(const AttentionCall& call) const = 0;
-};
 
 // One sample of a call: its rows of q, and how many of its keys count.
 struct SampleRows {

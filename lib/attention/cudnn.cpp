@@ -3,18 +3,75 @@
 // and seq_len_kv on the device bounds the work of each sample. A plan depends on the sizes, not on
 // the lengths, so the steps of a run share one. Samples with unequal numbers of queries are served
 // in runs of equal ones.
+#include <algorithm>
 #include <compare>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <unordered_map>
+
+#include <ATen/cudnn/Handle.h>
+
+#define CUDNN_FRONTEND_SKIP_JSON_LIB
+#include <cudnn_frontend.h>
 
 #include "lib/attention/backends.h"
-#include "lib/attention/cudnn_plan.h"
 #include "lib/base/error.h"
 
 namespace diptych {
 namespace {
 
 namespace fe = cudnn_frontend;
+
+using CudnnTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+// Its dtype is the graph's.
+CudnnTensor add_tensor(fe::graph::Graph& graph, std::int64_t uid, std::vector<std::int64_t> sizes,
+                       std::vector<std::int64_t> strides) {
+  return graph.tensor(fe::graph::Tensor_attributes()
+                          .set_uid(uid)
+                          .set_dim(std::move(sizes))
+                          .set_stride(std::move(strides)));
+}
+
+struct CudnnPlan {
+  fe::graph::Graph graph;
+  std::int64_t workspace_bytes = 0;
+  std::string failure;  // why there is none, or empty
+};
+
+// Of the graph that `describe` makes, for the current device; takes some 40 ms.
+template <typename Describe>
+std::shared_ptr<CudnnPlan> build_cudnn_plan(const Describe& describe) {
+  auto plan = std::make_shared<CudnnPlan>();
+  try {  // a graph that no implementation takes is an exception, everything else an error value
+    describe(plan->graph);
+    fe::error_t status = plan->graph.build(at::native::getCudnnHandle(),
+                                           {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
+    if (status.is_good()) status = plan->graph.get_workspace_size(plan->workspace_bytes);
+    if (status.is_bad()) plan->failure = status.get_message();
+    if (status.is_bad() && plan->failure.empty()) plan->failure = "no reason given";
+  } catch (const std::runtime_error& error) {
+    plan->failure = error.what();
+  }
+  std::replace(plan->failure.begin(), plan->failure.end(), '\n', ' ');
+  return plan;
+}
+
+// On the current stream. Throws InputError where there is no plan, RunError where it fails.
+void execute_cudnn_plan(CudnnPlan& plan, std::unordered_map<std::int64_t, void*> pointers,
+                        const at::TensorOptions& options) {
+  if (!plan.failure.empty())
+    throw InputError("attention backend cudnn: cuDNN has no plan: {}", plan.failure);
+  // Freed when this returns, used when the kernel runs: the caching allocator hands it on only to
+  // later work of this stream.
+  const Tensor workspace =
+      at::empty({std::max<std::int64_t>(plan.workspace_bytes, 16)}, options.dtype(at::kByte));
+  fe::error_t status =  // the handle is set to the current stream
+      plan.graph.execute(at::native::getCudnnHandle(), pointers, workspace.data_ptr());
+  if (status.is_bad()) throw RunError("cuDNN attention failed: {}", status.get_message());
+}
 
 // 9.6 is the first version whose lower-right causal mask takes lengths that are no multiples of 64
 // (cudnn-frontend, node/sdpa_support_surface.h).
@@ -86,7 +143,9 @@ void describe(fe::graph::Graph& graph, const PlanKey& key,
   const CudnnTensor k = add_tensor(graph, kK, k_sizes, {key.k_sample, key.head_dim, key.k_row, 1});
   const CudnnTensor v = add_tensor(graph, kV, k_sizes, {key.v_sample, key.head_dim, key.v_row, 1});
   const auto lengths = [&](Uid uid) {
-    return add_numbers(graph, uid, key.samples, fe::DataType_t::INT32);
+    CudnnTensor numbers = add_tensor(graph, uid, {key.samples, 1, 1, 1}, {1, 1, 1, 1});
+    numbers->set_data_type(fe::DataType_t::INT32);
+    return numbers;
   };
   auto options = fe::graph::SDPA_attributes()
                      .set_name("attention")
@@ -175,7 +234,7 @@ class CudnnAttention final : public AttentionBackend {
         {kQueries, samples(call.lengths->q_device)},
         {kKeys, samples(call.lengths->k_device)},
     };
-    execute_cudnn_plan(plan, "cudnn", std::move(pointers), call.q.options());
+    execute_cudnn_plan(plan, std::move(pointers), call.q.options());
   }
 
   std::shared_ptr<CudnnPlan> plan(const PlanKey& key) const {

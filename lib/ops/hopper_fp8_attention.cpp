@@ -27,8 +27,7 @@ void check_arguments(const HopperFp8Attention& a) {
   check("keys", keys, {samples, keys.size(1), keys.size(2), kHeadDim});
   check("values", values, {samples, keys.size(2), blocks, kernels::kValueBlockBytes});
   TORCH_CHECK(scales.scalar_type() == at::kFloat && scales.device() == q.device() &&
-                  scales.sizes() == at::IntArrayRef({kAttentionScales, 4}) &&
-                  scales.is_contiguous(),
+                  scales.sizes() == at::IntArrayRef({kAttentionScales}) && scales.is_contiguous(),
               "[", kOp, "] scales are ", scales.scalar_type(), " ", scales.sizes());
   ops::check_table(kOp, "key_counts", a.key_counts, at::kInt, {samples}, q);
   ops::check_table(kOp, "query_starts", a.query_starts, at::kInt, {samples + 1}, q);
@@ -49,7 +48,7 @@ Tensor hopper_fp8_attention(const HopperFp8Attention& a) {
   args.keys = keys.const_data_ptr();
   args.values = values.const_data_ptr();
   const auto scale = [&](AttentionScale which) {
-    return scales.const_data_ptr<float>() + 4 * static_cast<int>(which);
+    return scales.const_data_ptr<float>() + static_cast<int>(which);
   };
   args.q_scale = scale(AttentionScale::q);
   args.key_scale = scale(AttentionScale::keys);

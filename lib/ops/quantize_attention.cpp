@@ -17,7 +17,7 @@ constexpr const char* kOp = "quantize_attention";
 constexpr double kLimit = kernels::stored_limit(kernels::Stored::e4m3);
 
 void check_arguments(const Tensor& q, const Tensor& keys, const Tensor& values,
-                     const Tensor& key_counts, ValueLayout layout) {
+                     const Tensor& key_counts) {
   TORCH_CHECK(
       q.defined() && q.dim() == 3 && keys.defined() && keys.dim() == 4, "[", kOp,
       "] expected q [rows, heads, head_dim] and keys [samples, capacity, kv_heads, head_dim]");
@@ -27,21 +27,15 @@ void check_arguments(const Tensor& q, const Tensor& keys, const Tensor& values,
   ops::check_table(kOp, "key_counts", key_counts, at::kInt, {keys.size(0)}, q);
   TORCH_CHECK(ops::heads_packed(q) && ops::heads_packed(keys) && ops::heads_packed(values), "[",
               kOp, "] the heads of q, keys or values are not packed");
-  TORCH_CHECK(layout == ValueLayout::rows || q.size(2) == kernels::kValueBlockDims, "[", kOp,
-              "] blocks of values of heads of ", q.size(2));
+  TORCH_CHECK(q.size(2) == kernels::kValueBlockDims, "[", kOp, "] heads of ", q.size(2));
 }
 
-std::vector<std::int64_t> sizes_of_values(const Tensor& keys, ValueLayout layout) {
-  if (layout == ValueLayout::rows) return keys.sizes().vec();
-  return {keys.size(0), keys.size(2), kernels::hopper_fp8_value_blocks(keys.size(1)),
-          kernels::kValueBlockBytes};
-}
-
-QuantizedAttention empty_like(const Tensor& q, const Tensor& keys, ValueLayout layout) {
+QuantizedAttention empty_like(const Tensor& q, const Tensor& keys) {
   const auto e4m3 = q.options().dtype(at::kFloat8_e4m3fn), number = q.options().dtype(at::kFloat);
+  const std::int64_t blocks = kernels::hopper_fp8_value_blocks(keys.size(1));
   return {at::empty(q.sizes(), e4m3), at::empty(keys.sizes(), e4m3),
-          at::empty(sizes_of_values(keys, layout), e4m3),
-          at::empty({kernels::kAttentionScales, 4}, number), at::empty({q.size(0)}, number)};
+          at::empty({keys.size(0), keys.size(2), blocks, kernels::kValueBlockBytes}, e4m3),
+          at::empty({kernels::kAttentionScales}, number), at::empty({q.size(0)}, number)};
 }
 
 // -> its scale, float32 [1]
@@ -78,35 +72,30 @@ void write_blocks(const Tensor& rows, const Tensor& blocks) {
 }
 
 void reference(const Tensor& q, const Tensor& keys, const Tensor& values, const Tensor& key_counts,
-               const QuantizedAttention& into, ValueLayout layout) {
+               const QuantizedAttention& into) {
   into.q.copy_((q.to(at::kFloat) / kernels::kNormedQueryScale).clamp(-kLimit, kLimit));
   const Tensor used = at::arange(keys.size(1), key_counts.options())
                           .unsqueeze(0)
                           .lt(key_counts.unsqueeze(1))
                           .view({keys.size(0), keys.size(1), 1, 1});
   const Tensor key_scale = quantize_together(keys, used, into.keys);
-  const Tensor value_rows =
-      layout == ValueLayout::rows ? into.values : at::empty(keys.sizes(), into.values.options());
+  const Tensor value_rows = at::empty(keys.sizes(), into.values.options());
   const Tensor value_scale = quantize_together(values, used, value_rows);
-  if (layout == ValueLayout::blocks) write_blocks(value_rows, into.values);
+  write_blocks(value_rows, into.values);
   into.row_scales.copy_(value_scale.expand(into.row_scales.sizes()));
-  const auto number = [&](float value) { return at::full({1}, value, value_scale.options()); };
-  using kernels::kNormedQueryScale, kernels::kSoftmaxScale;
-  into.scales.select(1, 0).copy_(
-      at::cat({number(kNormedQueryScale), key_scale, value_scale, number(kSoftmaxScale),
-               number(1 / kSoftmaxScale), value_scale.reciprocal()}));
+  into.scales.copy_(at::cat(
+      {at::full({1}, kernels::kNormedQueryScale, value_scale.options()), key_scale, value_scale}));
 }
 
 }  // namespace
 
 QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
-                                      const Tensor& key_counts, KernelPolicy policy,
-                                      ValueLayout layout) {
-  check_arguments(q, keys, values, key_counts, layout);
+                                      const Tensor& key_counts, KernelPolicy policy) {
+  check_arguments(q, keys, values, key_counts);
   const LaunchLabel label(launch_names::kQuantiseAttention);
-  const QuantizedAttention into = empty_like(q, keys, layout);
+  const QuantizedAttention into = empty_like(q, keys);
   if (!ops::takes_kernel(kOp, q, policy)) {
-    reference(q, keys, values, key_counts, into, layout);
+    reference(q, keys, values, key_counts, into);
     return into;
   }
   kernels::QuantizeAttentionArgs args;
@@ -131,7 +120,7 @@ QuantizedAttention quantize_attention(const Tensor& q, const Tensor& keys, const
   args.value_stride = ops::stride_of(values, 0);
   args.key_row_stride = ops::stride_of(keys, 1);
   args.value_row_stride = ops::stride_of(values, 1);
-  if (layout == ValueLayout::blocks) args.value_blocks = into.values.size(2);
+  args.value_blocks = into.values.size(2);
   args.dtype = ops::kernel_dtype(q);
   ops::launch(args, q.device());
   return into;

@@ -1,6 +1,6 @@
 // Milliseconds of every attention backend on the shapes of denoise steps (head_dim 128, bfloat16),
 // of BAGEL's pictures and of clips, launched by a CUDA graph as a step's are, each result held
-// against the math backend on some of its query rows.
+// against the math backend on some of its query rows, also with values of mean 1: sums grow then.
 // Exit code 1 where a result is off, 77 without a GPU.
 #include <algorithm>
 #include <cstdio>
@@ -28,8 +28,8 @@ constexpr double kMaxFp8Error = 0.1;       // and in e4m3 0.06
 
 struct Options {
   int repeats = 10;
-  std::vector<std::string> backends = {"hopper",  "cudnn", "hopper_fp8", "cudnn_fp8",
-                                       "splitkv", "flash", "sdpa",       "math"};
+  std::vector<std::string> backends = {"hopper", "cudnn", "hopper_fp8", "splitkv",
+                                       "flash",  "sdpa",  "math"};
 };
 
 std::vector<Case> shapes() {
@@ -98,11 +98,17 @@ bool measure(const Case& shape, const std::string& name, const std::vector<Input
   const auto backend = make_attention(name, device);
   const double begin = steady_seconds();
   if (const auto reason = backend->prepare(sets[0].call(false))) {
-    fmt::print("| {} | {} | {} | | | |\n", shape.name, name, *reason);
+    fmt::print("| {} | {} | {} | | | | |\n", shape.name, name, *reason);
     return true;
   }
   const double prepared = steady_seconds() - begin;
-  const double error = error_against_math(sets[0], backend->forward(sets[0].call(false)), math);
+  const auto error_of = [&](const Inputs& inputs) {
+    return error_against_math(inputs, backend->forward(inputs.call(false)), math);
+  };
+  const double error = error_of(sets[0]);
+  Inputs with_mean = sets[0];
+  with_mean.v = with_mean.v + 1;
+  const double mean_error = error_of(with_mean);
   std::vector<std::function<void()>> works;
   for (const Inputs& inputs : sets) {
     // As a layer calls it: what is computed in fp8 stays so.
@@ -110,12 +116,13 @@ bool measure(const Case& shape, const std::string& name, const std::vector<Input
   }
   const int repeats = name == "math" ? std::min(options.repeats, 3) : options.repeats;
   const double ms = launch_milliseconds(works, repeats, device);
-  fmt::print("| {} | {} | {:.4f} | {:.0f} | {:.4f} | {:.0f} |\n", shape.name, name, ms,
-             tera_flops(shape) / ms * 1e3, error, prepared * 1e3);
+  fmt::print("| {} | {} | {:.4f} | {:.0f} | {:.4f} | {:.4f} | {:.0f} |\n", shape.name, name, ms,
+             tera_flops(shape) / ms * 1e3, error, mean_error, prepared * 1e3);
   std::fflush(stdout);
-  const double most = name == kHopperFp8 || name == kCudnnFp8 ? kMaxFp8Error : kMaxError;
-  if (error <= most) return true;
-  fmt::print(stderr, "{}: error {:.4f} against math, at most {} expected\n", name, error, most);
+  const double most = name == kHopperFp8 ? kMaxFp8Error : kMaxError;
+  const double largest = std::max(error, mean_error);
+  if (largest <= most) return true;
+  fmt::print(stderr, "{}: error {:.4f} against math, at most {} expected\n", name, largest, most);
   return false;
 }
 
@@ -138,12 +145,12 @@ int run(const Options& options) {
   };
   add(kSplitKv, splitkv_unavailable(device));
   add(kHopperFp8, hopper_unavailable(device));
-  add(kCudnnFp8, cudnn_fp8_unavailable(device));
   const auto math = make_attention("math", device);
   bool good = true;
   fmt::print(
-      "| shape | backend | ms | TFLOP/s | error against math | prepare, ms |\n"
-      "|---|---|---|---|---|---|\n");
+      "| shape | backend | ms | TFLOP/s | error against math | with values of mean 1 | prepare, ms "
+      "|\n"
+      "|---|---|---|---|---|---|---|\n");
   for (const Case& shape : shapes()) {
     std::vector<Inputs> sets;
     for (int i = 0; i < kInputSets; ++i) sets.push_back(random_inputs(shape, device));
@@ -164,8 +171,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--backend", options.backends, "only these (repeatable)")
-      ->check(CLI::IsMember(
-          {"hopper", "cudnn", "hopper_fp8", "cudnn_fp8", "splitkv", "flash", "sdpa", "math"}))
+      ->check(CLI::IsMember({"hopper", "cudnn", "hopper_fp8", "splitkv", "flash", "sdpa", "math"}))
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   return diptych::run(options);

@@ -154,28 +154,37 @@ TEST_CASE("splitkv gives a sample the same bits alone and beside others") {
 
 namespace {
 
-// Gives what attention gives over rounded operands, as rows and as plain ones.
-void check_fp8(std::string_view backend, std::initializer_list<attention_cases::Case> shapes) {
-  for (const attention_cases::Case& shape : shapes) {
+const attention_cases::Case kTwoBranches = {"", 28, 4, 128, {300, 300}, {310, 302}, 320};
+
+}  // namespace
+
+TEST_CASE("hopper_fp8 gives what attention gives over rounded operands" *
+          doctest::test_suite("needs sm90")) {
+  if (const auto reason = hopper_unavailable(kGpu)) return test::skip(*reason);
+  for (const attention_cases::Case& shape :
+       {kTwoBranches, {"", 4, 4, 128, {130, 7}, {1000, 1}, 1024}}) {
     CAPTURE(shape.heads);
     // What lies behind the keys would spoil their scale.
     const auto plain = attention_cases::make_inputs(shape, 1e4);
     const auto inputs = plain.to(kGpu, at::kBFloat16).sliced();
     const AttentionCall call = inputs.call(false);
-    const auto fp8 = make_attention(backend, kGpu);
+    const auto fp8 = make_attention(kHopperFp8, kGpu);
     REQUIRE_FALSE(fp8->prepare(call).has_value());
     const Tensor got = fp8->forward(call);
     CHECK(got.sizes() == call.q.sizes());
     // Over the operands as they are rounded, what is left is the rounding of weights and output.
     const QuantizedAttention x =
         quantize_attention(call.q, call.k, call.v, inputs.lengths.k_device, KernelPolicy::strict);
-    const auto wide = [&x](const Tensor& values, AttentionScale which) {
-      return values.to(at::kFloat) * x.scales[static_cast<int>(which)][0];
-    };
+    const auto scale = [&x](AttentionScale which) { return x.scales[static_cast<int>(which)]; };
     AttentionCall rounded = call;
-    rounded.q = wide(x.q, AttentionScale::q);
-    rounded.k = wide(x.keys, AttentionScale::keys);
-    rounded.v = wide(x.values, AttentionScale::values);
+    rounded.q = x.q.to(at::kFloat) * scale(AttentionScale::q);
+    rounded.k = x.keys.to(at::kFloat) * scale(AttentionScale::keys);
+    const Tensor value_scale = scale(AttentionScale::values);  // x.values are in blocks
+    rounded.v = (call.v.to(at::kFloat) * value_scale.reciprocal())
+                    .clamp(-448, 448)
+                    .to(at::kFloat8_e4m3fn)
+                    .to(at::kFloat) *
+                value_scale;
     const Tensor near = make_attention("math", kGpu)->forward(rounded).cpu();
     CHECK(attention_cases::relative_norm(got, near) <= 0.045);
     CHECK(attention_cases::relative_norm(got, attention_cases::reference(plain, false)) <= 0.1);
@@ -189,43 +198,27 @@ void check_fp8(std::string_view backend, std::initializer_list<attention_cases::
   }
 }
 
-const attention_cases::Case kTwoBranches = {"", 28, 4, 128, {300, 300}, {310, 302}, 320};
-
-}  // namespace
-
-TEST_CASE("cudnn_fp8 gives what attention gives over rounded operands" *
-          doctest::test_suite("needs cudnn_fp8")) {
-  if (const auto reason = cudnn_fp8_unavailable(kGpu)) return test::skip(*reason);
-  check_fp8(kCudnnFp8, {kTwoBranches, {"", 4, 4, 64, {130}, {1000}, 1024}});
-}
-
-TEST_CASE("hopper_fp8 gives what attention gives over rounded operands" *
+TEST_CASE("auto attends in e4m3 to many queries beside weights in fp8" *
           doctest::test_suite("needs sm90")) {
   if (const auto reason = hopper_unavailable(kGpu)) return test::skip(*reason);
-  check_fp8(kHopperFp8, {kTwoBranches, {"", 4, 4, 128, {130, 7}, {1000, 1}, 1024}});
-}
-
-TEST_CASE("auto attends in e4m3 to many queries beside weights in fp8" *
-          doctest::test_suite("needs cudnn_fp8")) {
-  if (const auto reason = cudnn_fp8_unavailable(kGpu)) return test::skip(*reason);
   const auto served = [](std::vector<std::int64_t> queries, Quantization quantization,
-                         KernelPolicy kernels = KernelPolicy::automatic) {
-    const attention_cases::Case shape = {"", 4, 2, 128, std::move(queries), {2100, 2080}, 2112};
+                         KernelPolicy kernels = KernelPolicy::automatic,
+                         std::int64_t head_dim = 128) {
+    const attention_cases::Case shape = {"",           4,   2, head_dim, std::move(queries),
+                                         {2100, 2080}, 2112};
     const auto inputs = attention_cases::make_inputs(shape, 0).to(kGpu, at::kBFloat16);
     const auto backend =
         make_attention("auto", kGpu, {.kernels = kernels, .quantization = quantization});
     backend->forward_rows(inputs.call(false), quantization);
     return backend->served_by();
   };
-  const std::string_view in_bfloat16 = hopper_unavailable(kGpu) ? "cudnn" : kHopper;
-  CHECK(served({2048, 2048}, Quantization::fp8) ==
-        (hopper_unavailable(kGpu) ? kCudnnFp8 : kHopperFp8));
-  CHECK(served({2047, 2047}, Quantization::fp8) == in_bfloat16);
-  // cuDNN's needs samples with the same number of queries.
-  CHECK(served({2048, 2040}, Quantization::fp8) ==
-        (hopper_unavailable(kGpu) ? in_bfloat16 : kHopperFp8));
-  CHECK(served({2048, 2048}, Quantization::int8) == in_bfloat16);
-  CHECK(served({2048, 2048}, Quantization::fp8, KernelPolicy::reference) == "cudnn");
+  CHECK(served({2048, 2048}, Quantization::fp8) == kHopperFp8);
+  CHECK(served({2048, 2040}, Quantization::fp8) == kHopperFp8);
+  CHECK(served({2047, 2047}, Quantization::fp8) == kHopper);
+  CHECK(served({2048, 2048}, Quantization::int8) == kHopper);
+  const std::string other = cudnn_unavailable(kGpu) ? "flash" : "cudnn";
+  CHECK(served({2048, 2048}, Quantization::fp8, KernelPolicy::reference) == other);
+  CHECK(served({2048, 2048}, Quantization::fp8, KernelPolicy::automatic, 64) == other);
 }
 
 TEST_CASE("the same call gives the same bits again, with other lengths between") {

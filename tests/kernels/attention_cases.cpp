@@ -254,7 +254,7 @@ struct Fp8Operands {
     Fp8Operands made = {
         at::empty(q.sizes(), e4m3), at::empty(keys.sizes(), e4m3),
         at::empty({plain.samples, plain.kv_heads, blocks, kernels::kValueBlockBytes}, e4m3),
-        at::empty({kernels::kAttentionScales, 4}, at::kFloat), at::empty({plain.rows}, at::kFloat)};
+        at::empty({kernels::kAttentionScales}, at::kFloat), at::empty({plain.rows}, at::kFloat)};
     kernels::QuantizeAttentionArgs args;
     args.q = q.data_ptr();
     args.keys = keys.data_ptr();
@@ -284,7 +284,7 @@ struct Fp8Operands {
   }
 
   Tensor wide(const Tensor& x, kernels::AttentionScale which) const {
-    return x.to(at::kDouble) * scales[static_cast<int>(which)][0].item<double>();
+    return x.to(at::kDouble) * scales[static_cast<int>(which)].item<double>();
   }
 };
 
@@ -314,7 +314,7 @@ Tensor attend_in_fp8(const Runner<kernels::HopperFp8AttentionArgs>& kernel, cons
   args.keys = fp8.keys.data_ptr();
   args.values = fp8.values.data_ptr();
   const auto scale = [&](kernels::AttentionScale which) {
-    return fp8.scales.data_ptr<float>() + 4 * static_cast<int>(which);
+    return fp8.scales.data_ptr<float>() + static_cast<int>(which);
   };
   args.q_scale = scale(kernels::AttentionScale::q);
   args.key_scale = scale(kernels::AttentionScale::keys);

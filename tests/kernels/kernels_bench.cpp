@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "kernels/dequantize_rows/dequantize_rows.h"
+#include "kernels/hopper_fp8_attention/hopper_fp8_attention.h"
 #include "kernels/linear_row/linear_row.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/quantize_attention/quantize_attention.h"
@@ -265,11 +266,12 @@ Case quantize_attention_case(std::int64_t rows, const at::TensorOptions& options
                  keys = at::randn({kSamples, capacity, kKvWidth}, options),
                  values = at::randn_like(keys),
                  counts = at::full({kSamples}, capacity, options.dtype(at::kInt));
+    const std::int64_t blocks = kernels::hopper_fp8_value_blocks(capacity);
     const std::vector<Tensor> written = {
         at::empty(q.sizes(), bytes),
         at::empty(keys.sizes(), bytes),
-        at::empty(keys.sizes(), bytes),
-        at::empty({kernels::kAttentionScales, 4}, floats),
+        at::empty({kSamples, kKvHeads, blocks, kernels::kValueBlockBytes}, bytes),
+        at::empty({kernels::kAttentionScales}, floats),
         at::empty({rows}, floats),
         at::empty({kernels::kQuantizeAttentionScratch}, options.dtype(at::kInt))};
     kernels::QuantizeAttentionArgs args;
@@ -289,6 +291,7 @@ Case quantize_attention_case(std::int64_t rows, const at::TensorOptions& options
     args.capacity = capacity;
     args.kv_width = args.key_row_stride = args.value_row_stride = kKvWidth;
     args.key_stride = args.value_stride = capacity * kKvWidth;
+    args.value_blocks = blocks;
     args.dtype = kernel_dtype(q.scalar_type());
     return [args, q, keys, values, counts, written](CUstream_st* stream) {
       return kernels::quantize_attention(args, stream);
