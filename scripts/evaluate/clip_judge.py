@@ -303,6 +303,9 @@ def track_of(linked, size, count, background):
     spots = [linked[number] for number in numbers]
     areas = [spot.area for spot in spots]
     angles = follow_angles([spot.mask for spot in spots], areas)
+    # A thing is upright when it is first seen whole: the frame in which it comes or goes may show a part of it.
+    comes, goes = numbers[0] > 0, numbers[-1] < count - 1
+    angles = angles - angles[min(int(comes), len(angles) - 1)]
     upright = [turn_back(spot.mask, angle) for spot, angle in zip(spots, angles)]
     shape, likeliest = name_shape(upright, areas, short / clips.REFERENCE_SIDE)
 
@@ -316,9 +319,7 @@ def track_of(linked, size, count, background):
     x[numbers] = [spot.x for spot in spots] - r[numbers] * (off_x * cos - off_y * sin)
     y[numbers] = [spot.y for spot in spots] - r[numbers] * (off_x * sin + off_y * cos)
 
-    # The frame in which something comes or goes may show a part of it.
-    inner = numbers[numbers[0] > 0:len(numbers) - (numbers[-1] < count - 1)]
-    kept = angles[numbers[0] > 0:len(numbers) - (numbers[-1] < count - 1)]
+    inner, kept = numbers[comes:len(numbers) - goes], angles[comes:len(numbers) - goes]
     motion, why = name_motion([name_presence(seen), name_way(x[inner], y[inner], short, width, height),
                                name_scaling(r[inner]), name_turning(kept - kept[0], shape)])
     return Track(shape, name_colour(spots, background), motion, why, seen, x, y, r)
