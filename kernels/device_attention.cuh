@@ -46,8 +46,8 @@ struct AttentionKind {
   static constexpr int kTileBytes = kPanels * kPanelBytes;
   // Tensor cores add up products of e4m3 in about 14 bits (DeepSeek-V3, arXiv:2412.19437, 3.3.2):
   // with values that have a mean, sums over 32760 keys came out 30 % too small. So they begin anew
-  // every few tiles, and their totals are in shared memory: every 4 tiles costs 13 % of the time,
-  // every 8 tiles 8 %. Those of 16 bits never do.
+  // every few tiles, and their totals are in shared memory, which is what that costs
+  // (docs/speed.md, "Attention alone"). Those of 16 bits never do.
   static constexpr int kSumTiles = kE4m3 ? 16 : 1 << 30;
   static constexpr int kTotalBytes = kE4m3 ? kTileRows * kAttentionDims * 4 : 0;
   static constexpr int kSharedBytes =
@@ -347,7 +347,7 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
     }
     end_of_products();
   };
-  // Calls body(total, i) for each total of this thread, with that of outputs[i].
+  // Calls body(total, i) for each of this thread's outputs; total is that of outputs[i].
   const auto for_totals = [&](const auto& body) {
     float4* const own = shared.totals + group * kWarpgroup + thread;
 #pragma unroll

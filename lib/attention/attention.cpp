@@ -77,8 +77,7 @@ std::unique_ptr<AttentionBackend> make_auto_for(at::Device device, AutoOptions o
   // These come last: `auto` puts them first for the calls they are meant for, and no other call
   // should report that they cannot serve it.
   if (own_kernels && !splitkv_unavailable(device)) preferred.push_back(make_splitkv(device));
-  if (own_kernels && options.quantization == Quantization::fp8 && is_hopper &&
-      !hopper_unavailable(device))
+  if (own_kernels && options.quantization == Quantization::fp8 && !hopper_unavailable(device))
     preferred.push_back(make_hopper_fp8(device));
   return make_auto(std::move(preferred), options.say, options.context, std::move(options.tuning));
 }

@@ -81,8 +81,8 @@ inline constexpr std::string_view kHopper = "hopper";
 // On CUDA, for calls of at most kMostSplitQueries (lib/tuning/choices.h) queries a sample. Only
 // `auto` uses it; a user cannot ask for it, because it cannot serve a whole picture alone.
 inline constexpr std::string_view kSplitKv = "splitkv";
-// The same in e4m3. `auto` takes it for many queries when weights are fp8. A user cannot ask for it
-// either, because it has no causal mask for text.
+// kHopper's kernel in e4m3. `auto` takes it for many queries when weights are fp8. A user cannot
+// ask for it either, because it has no causal mask for text.
 inline constexpr std::string_view kHopperFp8 = "hopper_fp8";
 // Whether `backend` has attended in e4m3 since forget_served().
 bool served_in_fp8(const AttentionBackend& backend);
@@ -102,8 +102,8 @@ struct AutoOptions {
 // the first backend in the device's order of preference that serves it. CPU: sdpa, math. CUDA:
 // hopper (compute capability 9.0, but under KernelPolicy::reference), cudnn (Hopper or newer),
 // flash, sdpa, math, with these exceptions: flash goes first for causal calls and for few queries,
-// splitkv before it for very few, and hopper_fp8 before all for kFewestFp8Queries or more without a
-// causal mask. A backend asked for by name throws InputError
+// splitkv before it for very few, and with weights in fp8 hopper_fp8 before all for
+// kFewestFp8Queries or more without a causal mask. A backend asked for by name throws InputError
 // with its reason when it cannot serve a call. Throws InputError for an unknown name (lists those
 // that a user may ask for) and for a backend that this build or device lacks (says why).
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,

@@ -145,7 +145,7 @@ class AutoAttention final : public AttentionBackend {
       const std::optional<std::string> reason = ask(*backend);
       if (!reason) return {backend, std::move(reasons)};
       const std::string_view name = backend->name();
-      if (name == kHopper && backend->kind_unsupported(kind)) continue;  // heads of another size
+      if (name == kHopper && backend->kind_unsupported(kind)) continue;  // as for vision towers
       reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, *reason);
     }
     return {nullptr, std::move(reasons)};

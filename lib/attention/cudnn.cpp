@@ -24,10 +24,10 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-using CudnnTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+using GraphTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 // Its dtype is the graph's.
-CudnnTensor add_tensor(fe::graph::Graph& graph, std::int64_t uid, std::vector<std::int64_t> sizes,
+GraphTensor add_tensor(fe::graph::Graph& graph, std::int64_t uid, std::vector<std::int64_t> sizes,
                        std::vector<std::int64_t> strides) {
   return graph.tensor(fe::graph::Tensor_attributes()
                           .set_uid(uid)
@@ -35,43 +35,11 @@ CudnnTensor add_tensor(fe::graph::Graph& graph, std::int64_t uid, std::vector<st
                           .set_stride(std::move(strides)));
 }
 
-struct CudnnPlan {
+struct Plan {
   fe::graph::Graph graph;
   std::int64_t workspace_bytes = 0;
   std::string failure;  // why there is none, or empty
 };
-
-// Of the graph that `describe` makes, for the current device; takes some 40 ms.
-template <typename Describe>
-std::shared_ptr<CudnnPlan> build_cudnn_plan(const Describe& describe) {
-  auto plan = std::make_shared<CudnnPlan>();
-  try {  // a graph that no implementation takes is an exception, everything else an error value
-    describe(plan->graph);
-    fe::error_t status = plan->graph.build(at::native::getCudnnHandle(),
-                                           {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
-    if (status.is_good()) status = plan->graph.get_workspace_size(plan->workspace_bytes);
-    if (status.is_bad()) plan->failure = status.get_message();
-    if (status.is_bad() && plan->failure.empty()) plan->failure = "no reason given";
-  } catch (const std::runtime_error& error) {
-    plan->failure = error.what();
-  }
-  std::replace(plan->failure.begin(), plan->failure.end(), '\n', ' ');
-  return plan;
-}
-
-// On the current stream. Throws InputError where there is no plan, RunError where it fails.
-void execute_cudnn_plan(CudnnPlan& plan, std::unordered_map<std::int64_t, void*> pointers,
-                        const at::TensorOptions& options) {
-  if (!plan.failure.empty())
-    throw InputError("attention backend cudnn: cuDNN has no plan: {}", plan.failure);
-  // Freed when this returns, used when the kernel runs: the caching allocator hands it on only to
-  // later work of this stream.
-  const Tensor workspace =
-      at::empty({std::max<std::int64_t>(plan.workspace_bytes, 16)}, options.dtype(at::kByte));
-  fe::error_t status =  // the handle is set to the current stream
-      plan.graph.execute(at::native::getCudnnHandle(), pointers, workspace.data_ptr());
-  if (status.is_bad()) throw RunError("cuDNN attention failed: {}", status.get_message());
-}
 
 // 9.6 is the first version whose lower-right causal mask takes lengths that are no multiples of 64
 // (cudnn-frontend, node/sdpa_support_surface.h).
@@ -138,12 +106,12 @@ void describe(fe::graph::Graph& graph, const PlanKey& key,
       .set_compute_data_type(fe::DataType_t::FLOAT);
   const std::vector<std::int64_t> q_sizes = {key.samples, key.heads, key.queries, key.head_dim};
   const std::vector<std::int64_t> k_sizes = {key.samples, key.kv_heads, key.capacity, key.head_dim};
-  const CudnnTensor q =
+  const GraphTensor q =
       add_tensor(graph, kQ, q_sizes, {key.queries * key.q_row, key.q_head, key.q_row, 1});
-  const CudnnTensor k = add_tensor(graph, kK, k_sizes, {key.k_sample, key.head_dim, key.k_row, 1});
-  const CudnnTensor v = add_tensor(graph, kV, k_sizes, {key.v_sample, key.head_dim, key.v_row, 1});
+  const GraphTensor k = add_tensor(graph, kK, k_sizes, {key.k_sample, key.head_dim, key.k_row, 1});
+  const GraphTensor v = add_tensor(graph, kV, k_sizes, {key.v_sample, key.head_dim, key.v_row, 1});
   const auto lengths = [&](Uid uid) {
-    CudnnTensor numbers = add_tensor(graph, uid, {key.samples, 1, 1, 1}, {1, 1, 1, 1});
+    GraphTensor numbers = add_tensor(graph, uid, {key.samples, 1, 1, 1}, {1, 1, 1, 1});
     numbers->set_data_type(fe::DataType_t::INT32);
     return numbers;
   };
@@ -165,12 +133,24 @@ void describe(fe::graph::Graph& graph, const PlanKey& key,
       {key.queries * row, key.head_dim, row, 1});
 }
 
-std::shared_ptr<CudnnPlan> try_build(const PlanKey& key,
-                                     fe::AttentionImplementation_t implementation) {
-  return build_cudnn_plan([&](fe::graph::Graph& graph) { describe(graph, key, implementation); });
+// For the current device; takes some 40 ms.
+std::shared_ptr<Plan> try_build(const PlanKey& key, fe::AttentionImplementation_t implementation) {
+  auto plan = std::make_shared<Plan>();
+  try {  // a graph that no implementation takes is an exception, everything else an error value
+    describe(plan->graph, key, implementation);
+    fe::error_t status = plan->graph.build(at::native::getCudnnHandle(),
+                                           {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
+    if (status.is_good()) status = plan->graph.get_workspace_size(plan->workspace_bytes);
+    if (status.is_bad()) plan->failure = status.get_message();
+    if (status.is_bad() && plan->failure.empty()) plan->failure = "no reason given";
+  } catch (const std::runtime_error& error) {
+    plan->failure = error.what();
+  }
+  std::replace(plan->failure.begin(), plan->failure.end(), '\n', ' ');
+  return plan;
 }
 
-std::shared_ptr<CudnnPlan> build(const PlanKey& key) {
+std::shared_ptr<Plan> build(const PlanKey& key) {
   // The frontend's choice first; the older composition of single operations has engines for more
   // sizes.
   const auto plan = try_build(key, fe::AttentionImplementation_t::AUTO);
@@ -219,7 +199,10 @@ class CudnnAttention final : public AttentionBackend {
   }
 
  private:
-  static void execute(CudnnPlan& plan, const AttentionCall& call, const Run& run, Tensor& out) {
+  // On the current stream. Throws InputError where there is no plan, RunError where it fails.
+  static void execute(Plan& plan, const AttentionCall& call, const Run& run, Tensor& out) {
+    if (!plan.failure.empty())
+      throw InputError("attention backend cudnn: cuDNN has no plan: {}", plan.failure);
     const auto rows = [&run](const Tensor& packed) {
       return packed.narrow(0, run.first_query, run.samples * run.queries).data_ptr();
     };
@@ -234,19 +217,25 @@ class CudnnAttention final : public AttentionBackend {
         {kQueries, samples(call.lengths->q_device)},
         {kKeys, samples(call.lengths->k_device)},
     };
-    execute_cudnn_plan(plan, std::move(pointers), call.q.options());
+    // Freed when this returns, used when the kernel runs: the caching allocator hands it on only to
+    // later work of this stream.
+    const Tensor workspace = at::empty({std::max<std::int64_t>(plan.workspace_bytes, 16)},
+                                       call.q.options().dtype(at::kByte));
+    fe::error_t status =  // the handle is set to the current stream
+        plan.graph.execute(at::native::getCudnnHandle(), pointers, workspace.data_ptr());
+    if (status.is_bad()) throw RunError("cuDNN attention failed: {}", status.get_message());
   }
 
-  std::shared_ptr<CudnnPlan> plan(const PlanKey& key) const {
+  std::shared_ptr<Plan> plan(const PlanKey& key) const {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<CudnnPlan>& entry = plans_[key];
+    std::shared_ptr<Plan>& entry = plans_[key];
     if (entry == nullptr) entry = build(key);
     return entry;
   }
 
   std::int64_t max_head_dim_;
   mutable std::mutex mutex_;  // guards plans_
-  mutable std::map<PlanKey, std::shared_ptr<CudnnPlan>> plans_;
+  mutable std::map<PlanKey, std::shared_ptr<Plan>> plans_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace diptych {
 
 struct HopperFp8Attention {
-  QuantizedAttention operands;  // heads of 128, values in blocks
+  QuantizedAttention operands;  // as quantize_attention() makes them
   Tensor key_counts;            // int32 [samples]: the rows of keys that count, 1 to capacity
   Tensor query_starts;          // int32 [samples + 1], ascending from 0: sample s has the rows of q
                                 // from [s] to before [s + 1]

@@ -27,7 +27,8 @@ void check_arguments(const Tensor& q, const Tensor& keys, const Tensor& values,
   ops::check_table(kOp, "key_counts", key_counts, at::kInt, {keys.size(0)}, q);
   TORCH_CHECK(ops::heads_packed(q) && ops::heads_packed(keys) && ops::heads_packed(values), "[",
               kOp, "] the heads of q, keys or values are not packed");
-  TORCH_CHECK(q.size(2) == kernels::kValueBlockDims, "[", kOp, "] heads of ", q.size(2));
+  TORCH_CHECK(q.size(2) == kernels::kValueBlockDims, "[", kOp, "] heads of ", q.size(2),
+              ", expected 128");
 }
 
 QuantizedAttention empty_like(const Tensor& q, const Tensor& keys) {

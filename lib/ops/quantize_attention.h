@@ -1,8 +1,6 @@
 // What attention in e4m3 reads (kernels/quantize_attention), of attention's operands.
 #pragma once
 
-#include <cstdint>
-
 #include "kernels/quantize_attention/quantize_attention.h"
 #include "lib/ops/linear_operand.h"
 

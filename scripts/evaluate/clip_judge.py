@@ -305,7 +305,7 @@ def track_of(linked, size, count, background):
     angles = follow_angles([spot.mask for spot in spots], areas)
     # A thing is upright when it is first seen whole: the frame in which it comes or goes may show a part of it.
     comes, goes = numbers[0] > 0, numbers[-1] < count - 1
-    angles = angles - angles[min(int(comes), len(angles) - 1)]
+    angles = angles - angles[int(comes)]
     upright = [turn_back(spot.mask, angle) for spot, angle in zip(spots, angles)]
     shape, likeliest = name_shape(upright, areas, short / clips.REFERENCE_SIDE)
 
@@ -321,7 +321,7 @@ def track_of(linked, size, count, background):
 
     inner, kept = numbers[comes:len(numbers) - goes], angles[comes:len(numbers) - goes]
     motion, why = name_motion([name_presence(seen), name_way(x[inner], y[inner], short, width, height),
-                               name_scaling(r[inner]), name_turning(kept - kept[0], shape)])
+                               name_scaling(r[inner]), name_turning(kept, shape)])
     return Track(shape, name_colour(spots, background), motion, why, seen, x, y, r)
 
 

@@ -285,11 +285,12 @@ TEST_CASE("strips that were used are used again") {
 TEST_CASE("a record of what `auto` took on a GPU can be run") {
   const Folder folder;
   generate(folder, "a.png", {"-p", "x", "--size", "32x32"});
-  rewrite(folder, "a.png", "b.png", 0, [](json& r) { r["attention"] = "flash, cudnn, splitkv"; });
+  rewrite(folder, "a.png", "b.png", 0,
+          [](json& r) { r["attention"] = "cudnn_fp8, cudnn, splitkv"; });
   const auto report = json::parse(replay(folder, "b.png", {"--json"}).out);
   CHECK(report["pixels_differ"] == 0);
   REQUIRE(report["changes"].size() == 1);
-  CHECK(has(report["changes"][0].get<std::string>(), ", recorded flash, cudnn, splitkv"));
+  CHECK(has(report["changes"][0].get<std::string>(), ", recorded cudnn_fp8, cudnn, splitkv"));
 }
 
 TEST_CASE("an autoencoder in TF32 is not had on the CPU, which is said") {

@@ -19,6 +19,7 @@ struct Shape {
   std::int64_t capacity, heads, kv_heads;
   double growth = 0;  // of keys over the sample: the largest logit is then in a late tile
   double sink = 0;    // the logit of one key, beside those of the others
+  double mean = 0;    // of values: sums grow
 
   double work() const {
     double work = 0;
@@ -215,7 +216,7 @@ void check_alone(const Operands& all, const Run& run) {
 template <typename Check>
 void for_growing_keys(at::Device device, at::ArrayRef<at::ScalarType> dtypes, const Check& check) {
   at::Generator generator = at::detail::createCPUGenerator(42);
-  const std::int64_t heads = device.is_cpu() ? 2 : 28, keys = device.is_cpu() ? 40 : 700;
+  const std::int64_t heads = device.is_cpu() ? 2 : 28, keys = device.is_cpu() ? 40 : 1700;
   for (const at::ScalarType dtype : dtypes) {
     for (const double growth : {12.0, 300.0}) {
       CAPTURE(growth);
@@ -355,20 +356,28 @@ void check_hopper_fp8_attention(const Runner<kernels::HopperFp8AttentionArgs>& k
                              {{7}, {300}, 300, 2, 1, 300},
                              {{20, 9}, {1000, 700}, 1000, 4, 2, 300},
                              {{600}, {1500}, 1500, 4, 2, 300},
-                             {{16}, {4000}, 4000, 2, 1, 0, 9},
-                             {{200}, {32000}, 32000, 2, 1, 0, 9}}) {
+                             {{5, 9}, {1536, 1537}, 1537, 2, 1, 0, 0, 1},  // 16 tiles, 17
+                             {{9, 70}, {3072, 3073}, 3073, 2, 1, 0, 0, 1},
+                             {{20}, {3100}, 3100, 4, 2, 300},
+                             {{16}, {4000}, 4000, 2, 1, 0, 9, 1},
+                             {{200}, {32000}, 32000, 2, 1, 0, 9, 1},
+                             {{200}, {32000}, 32000, 2, 1, 0, 0, 1}}) {
     if (shape.work() > 200'000 && kernel.device.is_cpu()) continue;
-    const std::string what = fmt::format(
-        "queries {} keys {} heads {}/{} growth {} sink {}", fmt::join(shape.queries, ", "),
-        fmt::join(shape.keys, ", "), shape.heads, shape.kv_heads, shape.growth, shape.sink);
+    const std::string what =
+        fmt::format("queries {} keys {} heads {}/{} growth {} sink {} mean {}",
+                    fmt::join(shape.queries, ", "), fmt::join(shape.keys, ", "), shape.heads,
+                    shape.kv_heads, shape.growth, shape.sink, shape.mean);
     CAPTURE(what);
     Operands x = Operands::draw(generator, shape, at::kBFloat16, kernel.device);
     if (shape.sink > 0) {  // all rows weigh one key by so much more than the others
       x.q.select(2, 0).fill_(4);
       x.keys.select(3, 0).fill_(0);
       x.keys.select(1, 3).select(2, 0).fill_(shape.sink / 4 * std::sqrt(128.0));
-      x.values.add_(1);  // shows whether the many small weights count
     }
+    // Shows whether the many small weights count. Not the same in all dimensions: the result's
+    // rounding would be one, too.
+    if (shape.mean > 0)
+      x.values.add_(at::linspace(0.5, 1.5, kHeadDim, x.values.options()), shape.mean);
     const Fp8Operands fp8 = Fp8Operands::of(x);
     // Over the operands as they are rounded, what is left is the rounding of weights and output.
     using enum kernels::AttentionScale;

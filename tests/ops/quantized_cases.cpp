@@ -288,7 +288,7 @@ void check_quantize_attention(at::Device device, KernelPolicy policy) {
     double scale;  // of keys and values
   };
   constexpr std::int64_t kHeadDim = kernels::kValueBlockDims;
-  // Two branches of 1024x1024, on a GPU with the released heads.
+  // Two branches of 1024x1024, on a GPU with the released heads and all queries.
   const bool released = device.is_cuda();
   const Size sizes[] = {
       {released ? 8208 : 1026, released ? 28 : 2, released ? 4 : 1, 4224, {4170, 4130}, 1},

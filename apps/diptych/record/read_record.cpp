@@ -22,6 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kCudnnFp8 = "cudnn_fp8";  // attention in records of earlier builds
+
 EnhancedPrompt read_enhanced(const Json& json) {
   return {json.at("prompt_given").get<std::string>(), json.at("enhancer").get<std::string>(),
           json.value("drafter", ""), json.at("instructions").get<std::string>(),
@@ -141,7 +143,7 @@ class RecordReader {
     for (std::size_t at = 0; at < found.size();) {
       const std::size_t end = std::min(found.find(", ", at), found.size());
       const std::string_view name = std::string_view(found).substr(at, end - at);
-      if (name != kSplitKv && name != kHopperFp8 && name != "cudnn_fp8")  // of earlier builds
+      if (name != kSplitKv && name != kHopperFp8 && name != kCudnnFp8)
         attention_name(name, name_ + ": its record: attention");
       at = end + 2;
     }
