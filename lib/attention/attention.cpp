@@ -39,15 +39,16 @@ constexpr std::array kBackends = {
     BackendKind{"math", math_unavailable, [](at::Device) { return make_math(); }},
 };
 
-// Those that only `auto` uses.
-constexpr std::array kPartsOfAuto = {
+// Those that no user asks for: parts of `auto`, and that of replays.
+constexpr std::array kInternal = {
     BackendKind{kSplitKv, splitkv_unavailable, make_splitkv},
     BackendKind{kHopperFp8, hopper_unavailable, make_hopper_fp8},
+    BackendKind{kMathInOrder, math_unavailable, [](at::Device) { return make_math_in_order(); }},
 };
 
 const BackendKind* find_backend(std::string_view name) {
-  const auto* const part = std::ranges::find(kPartsOfAuto, name, &BackendKind::name);
-  if (part != kPartsOfAuto.end()) return part;
+  const auto* const internal = std::ranges::find(kInternal, name, &BackendKind::name);
+  if (internal != kInternal.end()) return internal;
   const auto* const found = std::ranges::find(kBackends, name, &BackendKind::name);
   return found == kBackends.end() ? nullptr : found;
 }

@@ -26,6 +26,7 @@ std::optional<std::string> splitkv_unavailable(at::Device device);
 std::optional<std::string> hopper_unavailable(at::Device device);
 
 std::unique_ptr<AttentionBackend> make_math();
+std::unique_ptr<AttentionBackend> make_math_in_order();
 std::unique_ptr<AttentionBackend> make_sdpa();
 std::unique_ptr<AttentionBackend> make_flash(at::Device device);
 std::unique_ptr<AttentionBackend> make_cudnn(at::Device device);

@@ -23,12 +23,33 @@ struct Block {
   std::int64_t first_limit = 0;  // where causal: query j sees keys up to first_limit + j
 };
 
+// shares [n, rows, keys] times values [n, keys, columns].
+using SumValues = Tensor (*)(const Tensor& shares, const Tensor& values);
+
+Tensor sum_values(const Tensor& shares, const Tensor& values) {
+  return at::bmm(shares, values);
+}
+
+// As MKL sums a product of float32 on a CPU with AVX-512.
+Tensor sum_values_in_order(const Tensor& shares, const Tensor& values) {
+  constexpr std::int64_t kTogether = 256;
+  const std::int64_t keys = shares.size(2);
+  const Tensor sum = at::zeros({shares.size(0), shares.size(1), values.size(2)}, values.options());
+  for (std::int64_t begin = 0; begin < keys; begin += kTogether) {
+    const Tensor part = at::zeros_like(sum);
+    for (std::int64_t key = begin; key < std::min(begin + kTogether, keys); ++key)
+      part.addcmul_(shares.narrow(2, key, 1), values.narrow(1, key, 1));
+    sum.add_(part);
+  }
+  return sum;
+}
+
 struct Attended {
   Tensor out;          // as q
   Tensor log_sum_exp;  // [queries, heads], where it was asked for
 };
 
-Attended attend(const Block& block, bool wants_log_sum_exp) {
+Attended attend(const Block& block, bool wants_log_sum_exp, SumValues sum_values) {
   const auto& [q, k, v, bias, scale, causal, first_limit] = block;
   const std::int64_t queries = q.size(0), kv_heads = q.size(1), group = q.size(2), dim = q.size(3);
   const std::int64_t keys = k.size(0);
@@ -47,7 +68,7 @@ Attended attend(const Block& block, bool wants_log_sum_exp) {
   if (wants_log_sum_exp)
     result.log_sum_exp = at::logsumexp(logits, -1).view({kv_heads * group, queries}).t();
   const Tensor shares = logits.sub_(logits.amax(-1, /*keepdim=*/true)).exp_();
-  const Tensor out = at::bmm(shares, v.permute({1, 0, 2})).div_(shares.sum(-1, true));
+  const Tensor out = sum_values(shares, v.permute({1, 0, 2})).div_(shares.sum(-1, true));
   result.out = out.view({kv_heads, group, queries, dim}).permute({2, 0, 1, 3});
   return result;
 }
@@ -63,7 +84,9 @@ Tensor bias_of(const AttentionCall& call, const SampleRows& rows, std::int64_t f
 
 class MathAttention final : public AttentionBackend {
  public:
-  std::string_view name() const override { return "math"; }
+  MathAttention(std::string_view name, SumValues sum_values)
+      : name_(name), sum_values_(sum_values) {}
+  std::string_view name() const override { return name_; }
 
   std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
     return dtype_unsupported(kind);
@@ -81,7 +104,7 @@ class MathAttention final : public AttentionBackend {
   }
 
  private:
-  static void forward_sample(const AttentionCall& call, const SampleRows& rows, Tensor& out) {
+  void forward_sample(const AttentionCall& call, const SampleRows& rows, Tensor& out) const {
     const std::int64_t queries = rows.queries, keys = rows.keys;
     const Tensor q = call.q.narrow(0, rows.first_query, queries);
     const Tensor k = call.k.select(0, rows.sample).narrow(0, 0, keys).to(at::kFloat);
@@ -95,18 +118,24 @@ class MathAttention final : public AttentionBackend {
                              .reshape({count, k.size(1), heads / k.size(1), dim});
       const Attended result = attend({own, k, v, bias_of(call, rows, begin, count), call.scale,
                                       call.causal, keys - queries + begin},
-                                     call.log_sum_exp.defined());
+                                     call.log_sum_exp.defined(), sum_values_);
       out.narrow(0, begin, count).copy_(result.out.reshape({count, heads, dim}));
       if (call.log_sum_exp.defined())
         call.log_sum_exp.narrow(0, rows.first_query + begin, count).copy_(result.log_sum_exp);
     }
   }
+
+  std::string_view name_;
+  SumValues sum_values_;
 };
 
 }  // namespace
 
 std::unique_ptr<AttentionBackend> make_math() {
-  return std::make_unique<MathAttention>();
+  return std::make_unique<MathAttention>("math", sum_values);
+}
+std::unique_ptr<AttentionBackend> make_math_in_order() {
+  return std::make_unique<MathAttention>(kMathInOrder, sum_values_in_order);
 }
 
 }  // namespace diptych

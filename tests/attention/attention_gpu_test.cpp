@@ -29,6 +29,10 @@ TEST_CASE("samples are isolated, bit for bit") {
   attention_cases::check_isolation(kGpu);
 }
 
+TEST_CASE("math_in_order sums values key after key") {
+  attention_cases::check_order(kGpu);
+}
+
 TEST_CASE("from Ampere on flash is usable, and cudnn where it is built in") {
   const ComputeCapability capability = compute_capability(kGpu).value();
   for (const AttentionInfo& info : list_attention(kGpu)) {

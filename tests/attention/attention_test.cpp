@@ -131,6 +131,10 @@ TEST_CASE("a sample alone gives the bits it gives beside others") {
   attention_cases::check_alone_equals_packed(at::kCPU);
 }
 
+TEST_CASE("math_in_order sums values key after key") {
+  attention_cases::check_order(at::kCPU);
+}
+
 TEST_CASE("math gives the same in blocks of queries") {
   // 66 queries x 28 heads x 40000 keys are over the logits held at a time; the last query alone is
   // not.

@@ -35,6 +35,7 @@ std::vector<std::string> usable_backends(at::Device device) {
     if (!info.unavailable) names.push_back(info.name);
   }
   if (!splitkv_unavailable(device)) names.emplace_back(kSplitKv);
+  names.emplace_back(kMathInOrder);
   return names;
 }
 
@@ -162,6 +163,19 @@ void check_alone_equals_packed(at::Device device) {
                       backend->forward(alone.call(causal))));
     }
   }
+}
+
+void check_order(at::Device device) {
+  constexpr std::int64_t kKeys = 512;
+  const auto options = at::TensorOptions(at::kFloat).device(device);
+  const Tensor q = at::zeros({2, 1, 4}, options), k = at::zeros({1, kKeys, 1, 4}, options);
+  // Beside 1 a key's 2^-24 is lost, but 256 of them that are summed apart are not.
+  const Tensor v = at::full({1, kKeys, 1, 4}, 0x1p-24, options);
+  v.select(1, 0).fill_(1);
+  const auto lengths = AttentionLengths::make({2}, {kKeys}, kKeys, device);
+  AttentionCall call = {.q = q, .k = k, .v = v, .lengths = &lengths, .scale = 1};
+  const Tensor got = make_attention(kMathInOrder, device)->forward(call);
+  CHECK(at::equal(got, at::full({2, 1, 4}, (1 + 0x1p-16) / kKeys, options)));
 }
 
 }  // namespace diptych::attention_cases

@@ -95,11 +95,10 @@ void replay_clip(DitSession& session, const RunConfig& config, const RecordedCas
   auto& checkpoint = dynamic_cast<WanCheckpoint&>(session.checkpoint());
   WanJob job(request, checkpoint, log);
   job.is_recorded = true;
-  // As the reference sums them, on a CPU. One key with their weight is nearer to float64, and so
-  // further from the recording: by 6e-6 behind the first cross attention, which guidance multiplies
-  // (with it t2v_unipc_batched and t2v_unipc_sequential exceed their tolerance, by 1.5 at most).
-  // A GPU sums in another order: repeated or not, it does not come as near.
-  if (checkpoint.runtime().device.is_cpu()) job.shared_keys = SharedKeys::repeated;
+  // As the reference sums them. One key with their weight is nearer to float64, and so further from
+  // the recording: by 6e-6 behind the first cross attention, which guidance multiplies (with it
+  // t2v_unipc_batched and t2v_unipc_sequential exceed their tolerance, by 1.5 at most).
+  job.shared_keys = SharedKeys::repeated;
   const SafetensorsFile inputs = SafetensorsFile::open(recorded.folder / "inputs.safetensors");
   job.recorded_noise = inputs.view("initial_latents")[0].to(at::kFloat).clone();
   Progress progress(log, ProgressStyle::none);
@@ -108,11 +107,22 @@ void replay_clip(DitSession& session, const RunConfig& config, const RecordedCas
   session.run_traced(job, &trace, progress, results);
 }
 
+// A GPU's products sum the keys of a text in another order than those of the recording.
+void attend_in_order(RunConfig& config, Log& log) {
+  std::string& attention = config.paint_attention.default_backend;
+  if (config.device.kind == DeviceChoice::Kind::cpu || config.dtype != DtypeChoice::float32 ||
+      attention != "auto")
+    return;
+  attention = kMathInOrder;
+  log.info_once("the transformer's attention sums keys in the order of the recording");
+}
+
 }  // namespace
 
 CaseReplay replay_wan(const fs::path& folder, const RunConfig& config, Log& log) {
   RunConfig own = config;
   own.model = folder;
+  attend_in_order(own, log);
   const auto session = std::make_shared<std::unique_ptr<DitSession>>();
   return [=, &log](const RecordedCase& recorded, TraceSink& trace) {
     const std::string task = recorded.task();
