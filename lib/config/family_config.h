@@ -131,7 +131,6 @@ struct FamilyConfig {
   // model_index.json is of a FluxPipeline". "" where nothing is known. Null: nothing ever is.
   // Throws InputError for a file that cannot be read.
   std::string (*describe_foreign)(const std::filesystem::path& folder) = nullptr;
-  bool shares_forwards = true;  // whether requests can be painted in the same forwards
 
   const Task* find_task(std::string_view name) const;  // null where there is none
   // The first task that reads this; null where there is none.

@@ -303,11 +303,9 @@ class BatchRun {
     auto groups = plan_forwards(items_, settings_.batch_size, session_.get());
     const auto is_shared = [](const auto& group) { return group.size() > 1; };
     if (settings_.batch_size > 1 && std::ranges::none_of(groups, is_shared)) {
-      const FamilyConfig& family = *items_.front().options.run.family;
-      log_.warning("--batch-size {}: {}; each item is run alone", settings_.batch_size,
-                   family.shares_forwards
-                       ? "no two consecutive items can share a forward"
-                       : fmt::format("requests of the family {} share no forwards", family.name));
+      log_.warning(
+          "--batch-size {}: no two consecutive items can share a forward; each item is run alone",
+          settings_.batch_size);
     }
     std::erase_if(groups, [&](const auto& group) { return !any_pending(group); });
     return groups;

@@ -12,6 +12,7 @@
 #include "lib/models/wan_vae/layout.h"
 #include "lib/models/wan_vae/memory.h"
 #include "lib/pipelines/cosmos/job.h"
+#include "lib/pipelines/cosmos/turn.h"
 #include "lib/pipelines/dit/block_cache.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/tensor/stored_tensors.h"
@@ -139,6 +140,10 @@ std::unique_ptr<DitJob> CosmosCheckpoint::make_job(const RunConfig& request, Log
   return std::make_unique<CosmosJob>(request, *this, log);
 }
 
+std::unique_ptr<DitTurn> CosmosCheckpoint::make_turn(DitJobs jobs) const {
+  return std::make_unique<CosmosTurn>(jobs);
+}
+
 void CosmosCheckpoint::load(const MemoryPlan& plan, Progress& progress) {
   constexpr std::uint64_t kMebi = 1 << 20;
   std::array<Weights*, 2> sources = {&dit_weights_, &vae_weights_};
@@ -181,28 +186,29 @@ std::string_view CosmosCheckpoint::vae_dtype() const {
   return name_of(vae_precision_.name());
 }
 
-MemoryPlan CosmosCheckpoint::plan(const MemoryChoice& choice, const DitJob& job,
-                                  PixelSize size) const {
+MemoryPlan CosmosCheckpoint::plan(const MemoryChoice& choice, DitJobs jobs, PixelSize size) const {
+  const DitJob& job = *jobs.front();
+  const auto count = std::ssize(jobs);
   const MatrixFormat format = {runtime_.dtype, runtime_.quantization};
   const std::optional<BlockOffload> offload = offload_of(choice);
   const WanVaeClip clip = {size.width, size.height, job.size.frames};
-  const CosmosForward step = step_sizes(job, size, choice.batched ? job.branches : 1);
-  const CosmosForward all = step_sizes(job, size, job.branches);
+  const CosmosForward step = step_sizes(jobs, size, choice.batched ? job.branches : 1);
+  const CosmosForward all = step_sizes(jobs, size, job.branches);
   MemoryPlan memory;
   memory.choice = choice;
   if (offload)
     memory.host =
         (dit_.num_layers - std::clamp<std::int64_t>(offload->resident, 0, dit_.num_layers)) *
         block_bytes(dit_, format);
-  memory.held = {
-      {"transformer", cosmos_weight_bytes(dit_, format, offload)},
-      {"autoencoder", wan_vae_weight_bytes(vae_config_, vae_precision_)},
-      // The plans of all branches together, and of each alone.
-      {"contexts", cosmos_context_bytes(dit_, all, runtime_.dtype) +
-                       2 * cosmos_plan_bytes(dit_, all, runtime_.dtype)},
-      {"latents",
-       kLatents * step.size.frames * step.size.height * step.size.width * dit_.out_channels * 4},
-      {"step cache", step_cache_bytes(job, step.size.rows() * dit_.width(), runtime_.dtype)}};
+  memory.held = {{"transformer", cosmos_weight_bytes(dit_, format, offload)},
+                 {"autoencoder", wan_vae_weight_bytes(vae_config_, vae_precision_)},
+                 // The plans of all branches together, and of each alone.
+                 {"contexts", cosmos_context_bytes(dit_, all, runtime_.dtype) +
+                                  2 * cosmos_plan_bytes(dit_, all, runtime_.dtype)},
+                 {"latents", count * kLatents * step.size.frames * step.size.height *
+                                 step.size.width * dit_.out_channels * 4},
+                 {"step cache",
+                  count * step_cache_bytes(job, step.size.rows() * dit_.width(), runtime_.dtype)}};
   const auto vae_bytes = [&](const auto& pass) {
     return choice.strips ? pass(vae_config_, clip, vae_precision_, WanVaeTiling())
                          : pass(vae_config_, clip, vae_precision_);
@@ -221,16 +227,18 @@ MemoryPlan CosmosCheckpoint::plan(const MemoryChoice& choice, const DitJob& job,
   return memory;
 }
 
-CosmosForward CosmosCheckpoint::step_sizes(const DitJob& job, PixelSize size,
-                                           std::int64_t samples) const {
+CosmosForward CosmosCheckpoint::step_sizes(DitJobs jobs, PixelSize size,
+                                           std::int64_t branches) const {
   const std::int64_t spatial = vae_config_.spatial();
   CosmosForward step;
-  step.size = {WanVaeConfig::latent_frames(job.size.frames), size.height / spatial,
+  step.size = {WanVaeConfig::latent_frames(jobs.front()->size.frames), size.height / spatial,
                size.width / spatial};
-  step.samples = samples;
+  step.samples = std::ssize(jobs) * branches;
   step.times = continues() ? 2 : 1;
-  for (const TokenIds& ids : job.texts)
-    step.text_keys = std::max<std::int64_t>(step.text_keys, std::ssize(ids) + 1);
+  for (const DitJob* job : jobs) {
+    for (const TokenIds& ids : job->texts)
+      step.text_keys = std::max<std::int64_t>(step.text_keys, std::ssize(ids) + 1);
+  }
   step.shared = preferred_shared_keys(runtime_.device, runtime_.dtype);
   step.reference_kernels = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   return step;
@@ -239,8 +247,8 @@ CosmosForward CosmosCheckpoint::step_sizes(const DitJob& job, PixelSize size,
 MemoryCosts CosmosCheckpoint::costs(DitJobs jobs) const {
   const DitJob& job = *jobs.front();
   MemoryCosts costs;
-  costs.plan = [this, &job](const MemoryChoice& choice, PixelSize size) {
-    return plan(choice, job, size);
+  costs.plan = [this, jobs](const MemoryChoice& choice, PixelSize size) {
+    return plan(choice, jobs, size);
   };
   costs.size = {job.size.width, job.size.height};
   costs.size_step = pixels_per_row();

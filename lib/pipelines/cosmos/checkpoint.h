@@ -25,6 +25,7 @@ class CosmosCheckpoint final : public DitCheckpoint {
   CosmosCheckpoint(const RunConfig& config, const Runtime& runtime);
 
   std::unique_ptr<DitJob> make_job(const RunConfig& request, Log& log) override;
+  std::unique_ptr<DitTurn> make_turn(DitJobs jobs) const override;
   DitTexts& texts() override { return *texts_; }
   std::int64_t head_dim() const override { return dit_.attention_head_dim; }
   MemoryCosts costs(DitJobs jobs) const override;
@@ -52,8 +53,8 @@ class CosmosCheckpoint final : public DitCheckpoint {
   void open_release();
   void open_folder();
   void check_layout() const;
-  MemoryPlan plan(const MemoryChoice& choice, const DitJob& job, PixelSize size) const;
-  CosmosForward step_sizes(const DitJob& job, PixelSize size, std::int64_t samples) const;
+  MemoryPlan plan(const MemoryChoice& choice, DitJobs jobs, PixelSize size) const;
+  CosmosForward step_sizes(DitJobs jobs, PixelSize size, std::int64_t branches) const;
 
   const Runtime& runtime_;
   std::filesystem::path folder_;  // "" = random weights of a release

@@ -107,7 +107,6 @@ const FamilyConfig& cosmos_config() {
       .refused = refused_keys_of_cosmos(),
       .idle = idle_of_cosmos,
       .describe_foreign = foreign_pipeline,
-      .shares_forwards = false,
   };
   return config;
 }

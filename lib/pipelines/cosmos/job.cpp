@@ -12,7 +12,6 @@
 #include "lib/base/sha256.h"
 #include "lib/media/resize.h"
 #include "lib/media/video/clip_read.h"
-#include "lib/pipelines/cosmos/turn.h"
 #include "lib/pipelines/dit/branches.h"
 #include "lib/pipelines/inputs.h"
 #include "lib/session/hashes.h"
@@ -164,10 +163,6 @@ void CosmosJob::decode_inputs() {
   }
   const auto first = std::max<std::int64_t>(0, std::ssize(frames) - size.frames);
   given = at::stack(frames).narrow(0, first, std::ssize(frames) - first);
-}
-
-std::unique_ptr<DitTurn> CosmosJob::turn() const {
-  return std::make_unique<CosmosTurn>(*this);
 }
 
 double CosmosJob::fps() const {

@@ -23,7 +23,6 @@ struct CosmosJob final : DitJob {
   CosmosJob(const RunConfig& request, CosmosCheckpoint& checkpoint, Log& log,
             std::optional<CosmosRecording> recording = {});
 
-  std::unique_ptr<DitTurn> turn() const override;
   std::optional<ClipShape> clip_shape() const override;
 
   bool guided() const { return branches > 1; }

@@ -84,7 +84,8 @@ void replay_run(DitSession& session, const RunConfig& config, const RecordedCase
   Progress progress(log, ProgressStyle::none);
   Results results;
   results.result = [](const Result&, const Report&) {};
-  session.run_traced(job, &trace, progress, results);
+  DitJob* const alone = &job;
+  session.run_traced(std::span(&alone, 1), &trace, progress, results);
 }
 
 }  // namespace

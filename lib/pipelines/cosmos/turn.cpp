@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/models/cosmos/frames.h"
+#include "lib/pipelines/dit/branches.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/runtime/shared_branches.h"
 #include "lib/sampling/video_guidance.h"
@@ -33,10 +34,11 @@ Tensor filled_up(const Tensor& pixels, std::int64_t count) {
 
 }  // namespace
 
-CosmosTurn::CosmosTurn(const CosmosJob& job)
-    : job_(job),
-      runtime_(job.checkpoint.runtime()),
-      solver_(make_flow_solver(FlowSampler::euler_karras, job.config().sampling.steps,
+CosmosTurn::CosmosTurn(DitJobs jobs)
+    : jobs_(jobs_as<CosmosJob>(jobs)),
+      job_(*jobs_.front()),
+      runtime_(job_.checkpoint.runtime()),
+      solver_(make_flow_solver(FlowSampler::euler_karras, job_.config().sampling.steps,
                                /*shift=*/1)) {}
 
 void CosmosTurn::record_texts(TraceSink& trace) const {
@@ -51,12 +53,14 @@ void CosmosTurn::record_texts(TraceSink& trace) const {
   if (job_.guided()) record(1, "negative_");
 }
 
-// The texts are encoded before. The negative one comes first, as in the batches of the reference.
+// The texts are encoded before. The negative ones come first, as in the batches of the reference.
 void CosmosTurn::read_texts() {
   const CosmosTransformer& model = job_.checkpoint.transformer();
   std::vector<Tensor> rows;
-  for (auto text = job_.texts.rbegin(); text != job_.texts.rend(); ++text)
-    rows.push_back(job_.checkpoint.texts().rows(*text));
+  for (std::size_t text = job_.texts.size(); text-- > 0;) {
+    for (const CosmosJob* job : jobs_)
+      rows.push_back(job_.checkpoint.texts().rows(job->texts[text]));
+  }
   CosmosClip clip;
   clip.size = job_.latent;
   clip.known_frames = known_;
@@ -68,7 +72,7 @@ void CosmosTurn::read_texts() {
   reading.together = model.plan(reading.context, clip, shared, share);
   for (std::int64_t branch = 0; branch < job_.branches; ++branch) {
     const auto place = static_cast<std::size_t>(branch);
-    reading.one[place] = reading.context.slice(branch, 1);
+    reading.one[place] = reading.context.slice(branch * count(), count());
     reading.alone[place] = model.plan(reading.one[place], clip, shared, share);
   }
   reading_ = std::move(reading);
@@ -115,13 +119,18 @@ void CosmosTurn::read(std::uint64_t seed, TraceSink* trace) {
 }
 
 // Latents are kept as x0 + sigma * noise.
-Tensor CosmosTurn::start(std::uint64_t seed, TraceSink* trace) {
+Tensor CosmosTurn::start(std::span<const std::uint64_t> seeds, TraceSink* trace) {
   const CosmosLatentSize& size = job_.latent;
-  Tensor noise = job_.recording ? job_.recording->noise : job_.noise;
-  if (!noise.defined()) {
-    if (!reading_draws()) generator_ = cpu_generator(seed);
-    noise = randn({1, job_.checkpoint.dit().out_channels, size.frames, size.height, size.width},
-                  generator_)[0];
+  std::vector<Tensor> noise;
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const CosmosJob& job = *jobs_[i];
+    if (job.recording || job.noise.defined()) {
+      noise.push_back((job.recording ? job.recording->noise : job.noise).unsqueeze(0));
+      continue;
+    }
+    if (!reading_draws()) generator_ = cpu_generator(seeds[i]);
+    noise.push_back(randn(
+        {1, job.checkpoint.dit().out_channels, size.frames, size.height, size.width}, generator_));
   }
   if (trace != nullptr) {
     trace->record("schedule.timesteps", at::tensor(solver_.timesteps()));
@@ -129,7 +138,7 @@ Tensor CosmosTurn::start(std::uint64_t seed, TraceSink* trace) {
   }
   solver_.reset();
   cache_.begin(job_.step_cache, job_.updates);
-  return noise.to(runtime_.device) * sigma(0);
+  return at::cat(noise).to(runtime_.device) * sigma(0);
 }
 
 // What the network is told of a step: float32, one for a picture, [frames] of a clip.
@@ -144,7 +153,7 @@ Tensor CosmosTurn::with_known(const Tensor& x) const {
   return known_ == 0 ? x : with_known_frames(x, known_latents_, known_);
 }
 
-// x [1, C, F, h, w] -> the same of what the network sees.
+// x [jobs, C, F, h, w] -> the same of what the network sees.
 Tensor CosmosTurn::model_input(const Tensor& x, std::int64_t step) const {
   return with_known(Preconditioning::rectified_flow(sigma(step)).input(x));
 }
@@ -181,7 +190,7 @@ CosmosObserver CosmosTurn::observer_of(const Call& call, std::int64_t step, Trac
   };
 }
 
-// input [1, C, F, h, w] -> the network's output [samples, C, F, h, w].
+// input [jobs, C, F, h, w] -> the network's output [samples, C, F, h, w].
 Tensor CosmosTurn::forward(const Call& call, const Tensor& input, std::int64_t step,
                            TraceSink* trace) {
   const CosmosTransformer& model = job_.checkpoint.transformer();
@@ -191,7 +200,7 @@ Tensor CosmosTurn::forward(const Call& call, const Tensor& input, std::int64_t s
   if (!job_.continues()) of_samples = of_samples.flatten();
   const CosmosTime time =
       model.embed_time(plan, of_samples.contiguous(), runtime_.kernels, observer);
-  const Tensor latents = input.expand({plan.samples, -1, -1, -1, -1});
+  const Tensor latents = of_branches(input, plan.samples / count());
   Tensor x = model.embed_latents(plan, latents, runtime_.kernels, observer);
   const auto run = [&](Tensor rows) {
     forwards_ += plan.samples;
@@ -211,7 +220,7 @@ CosmosTurn::Branches CosmosTurn::outputs(const Tensor& input, std::int64_t step,
   if (job_.guided() && batched_) {
     const Tensor both =
         forward({0, &reading_->together, &reading_->context, "batch"}, input, step, trace);
-    return {both.narrow(0, 1, 1), both.narrow(0, 0, 1)};
+    return {both.narrow(0, count(), count()), both.narrow(0, 0, count())};
   }
   const auto alone = [&](std::int64_t branch, std::string_view name) {
     const auto place = static_cast<std::size_t>(branch);
@@ -234,7 +243,7 @@ CosmosTurn::Branches CosmosTurn::outputs(const Tensor& input, std::int64_t step,
 
 void CosmosTurn::time_step(const Tensor& x) {
   const bool caches = std::exchange(caches_, false);
-  outputs(model_input(x.unsqueeze(0), 0), 0, nullptr);
+  outputs(model_input(x, 0), 0, nullptr);
   caches_ = caches;
 }
 
@@ -257,20 +266,19 @@ Tensor CosmosTurn::guided_x0(const Tensor& x, const Branches& out, std::int64_t 
   return guided;
 }
 
-Tensor CosmosTurn::step(const Tensor& latent, std::int64_t i, TraceSink* trace) {
-  const Tensor x = latent.unsqueeze(0);
+Tensor CosmosTurn::step(const Tensor& x, std::int64_t i, TraceSink* trace) {
   const Tensor input = model_input(x, i);
   const Branches out = outputs(input, i, trace);
   const Tensor velocity = (x - guided_x0(x, out, i, trace)) / sigma(i);
   Tensor next = solver_.step(i, velocity, x);
-  if (trace == nullptr) return next[0];
+  if (trace == nullptr) return next;
   const Tensor t = times(i);
   trace->record(step_name(i, "sigma"), at::scalar_tensor(sigma(i), at::kFloat));
   trace->record(step_name(i, "t_model"), job_.continues() ? t.view({1, 1, -1, 1, 1}) : t);
   trace->record(step_name(i, "model_input"), input);
   trace->record(step_name(i, "velocity"), velocity);
   trace->record(step_name(i, "latent"), next);
-  return next[0];
+  return next;
 }
 
 Media CosmosTurn::decode(const Tensor& latent, Log& log, TraceSink* trace) {

@@ -1,12 +1,14 @@
-// One run of a job of Cosmos-Predict2.
+// One run of jobs of Cosmos-Predict2.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <ATen/core/Generator.h>
 
@@ -19,11 +21,11 @@ namespace diptych {
 
 class CosmosTurn final : public DitTurn {
  public:
-  explicit CosmosTurn(const CosmosJob& job);
+  explicit CosmosTurn(DitJobs jobs);
 
   void read(std::uint64_t seed, TraceSink* trace) override;
   bool reading_draws() const override { return job_.continues(); }
-  Tensor start(std::uint64_t seed, TraceSink* trace) override;
+  Tensor start(std::span<const std::uint64_t> seeds, TraceSink* trace) override;
   void use_mode(bool batched) override { batched_ = batched; }
   void time_step(const Tensor& x) override;
   Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) override;
@@ -34,8 +36,8 @@ class CosmosTurn final : public DitTurn {
   void record_steps(StepChangeRecorder& recorder) override { cache_.record(recorder); }
 
  private:
-  // What the transformer made of the texts. The branches are the negative text, then the prompt;
-  // without guidance the prompt alone.
+  // What the transformer made of the texts. The branches are the negative texts of all jobs, then
+  // their prompts; without guidance the prompts alone.
   struct Reading {
     CosmosContext context;
     CosmosPlan together;              // all branches in a forward
@@ -48,10 +50,11 @@ class CosmosTurn final : public DitTurn {
     const CosmosContext* context = nullptr;
     std::string_view name;  // in a trace: "cond", "uncond", "batch"
   };
-  struct Branches {       // [1, C, F, h, w] each
+  struct Branches {       // [jobs, C, F, h, w] each
     Tensor cond, uncond;  // uncond undefined: not computed
   };
 
+  std::int64_t count() const { return std::ssize(jobs_); }
   void record_texts(TraceSink& trace) const;
   void read_texts();
   void encode_frames(TraceSink* trace);
@@ -66,7 +69,8 @@ class CosmosTurn final : public DitTurn {
   Tensor guided_x0(const Tensor& x, const Branches& out, std::int64_t step, TraceSink* trace) const;
   float sigma(std::int64_t step) const { return solver_.sigmas()[static_cast<std::size_t>(step)]; }
 
-  const CosmosJob& job_;
+  std::vector<const CosmosJob*> jobs_;
+  const CosmosJob& job_;  // the first one, which has what they have in common
   const Runtime& runtime_;
   FlowSolver solver_;
   std::optional<Reading> reading_;

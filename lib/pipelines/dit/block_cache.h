@@ -16,11 +16,12 @@
 
 namespace diptych {
 
-// A forward of some branches.
+// A forward of some branches, each of as many samples as there are jobs.
 struct BlockCall {
   std::int64_t step = 0;
-  std::int64_t first = 0, samples = 1;  // branches
-  std::size_t model = 0;                // the transformer
+  std::int64_t first = 0;  // branch
+  std::int64_t samples = 1;
+  std::size_t model = 0;  // the transformer
 };
 
 class BlockCache {
@@ -28,7 +29,8 @@ class BlockCache {
   using Run = std::function<Tensor(Tensor x)>;
   // What enters the blocks -> what the first one makes of the first sample's rows with the
   // timestep, normed and modulated, which tells how much has changed (Liu et al. 2024,
-  // arXiv:2411.19108, section 3.2); a fresh tensor. All samples are of the same latent.
+  // arXiv:2411.19108, section 3.2); a fresh tensor. All samples are of one latent: there is one
+  // job.
   using Modulate = std::function<Tensor(const Tensor& x)>;
 
   // Before a clip of as many updates; forgets the one before. Throws as StepCacheConfig::check.

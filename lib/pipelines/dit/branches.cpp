@@ -1,5 +1,7 @@
 #include "lib/pipelines/dit/branches.h"
 
+#include <vector>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,6 +14,12 @@ std::optional<std::string> why_sequential(const BranchSituation& situation) {
                        fmt::join(situation.conditioned_by, " and "));
   if (!situation.equal_text_shapes) return "the texts of both branches have other shapes";
   return std::nullopt;
+}
+
+Tensor of_branches(const Tensor& jobs, std::int64_t branches) {
+  std::vector<std::int64_t> sizes = jobs.sizes().vec();
+  sizes.insert(sizes.begin(), branches);
+  return jobs.unsqueeze(0).expand(sizes).flatten(0, 1);
 }
 
 }  // namespace diptych

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "lib/tensor/types.h"
+
 namespace diptych {
 
 struct BranchSituation {
@@ -19,5 +21,9 @@ struct BranchSituation {
 // Why [negative, positive] do not run in one forward; nothing where they may. Any conditioning
 // counts, known or not (FastVideo's batched guidance, PR 1416; specs: wan.md 8, R3 and R6).
 std::optional<std::string> why_sequential(const BranchSituation& situation);
+
+// What all branches of a forward see: [jobs, ...] -> [branches * jobs, ...], those of a branch
+// together.
+Tensor of_branches(const Tensor& jobs, std::int64_t branches);
 
 }  // namespace diptych

@@ -27,10 +27,12 @@ class DitCheckpoint {
 
   // Throws InputError for whatever the checkpoint and what is on this machine cannot serve.
   virtual std::unique_ptr<DitJob> make_job(const RunConfig& request, Log& log) = 0;
+  // Several jobs must share pairwise (Session::may_share). They must outlive the turn.
+  virtual std::unique_ptr<DitTurn> make_turn(DitJobs jobs) const = 0;
   virtual DitTexts& texts() = 0;
   virtual std::int64_t head_dim() const = 0;
 
-  // What a run of these jobs takes beside the text encoder, which is gone by then.
+  // What a run of these jobs together takes beside the text encoder, which is gone by then.
   virtual MemoryCosts costs(DitJobs jobs) const = 0;
   // Of the matrices that --quantization is about, in all transformers.
   virtual std::int64_t matrix_bytes(const MatrixFormat& format) const = 0;

@@ -1,4 +1,4 @@
-// A request as a diffusion transformer reads it, made once; and one run of it.
+// A request as a diffusion transformer reads it, made once; and one run of some.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,6 @@
 namespace diptych {
 
 class DitCheckpoint;
-class DitTurn;
 
 // Pixels of what is made: of each frame.
 struct DitFrames {
@@ -29,9 +28,6 @@ struct DitFrames {
 
 struct DitJob : Job {
   using Job::Job;
-
-  // One run of it. The job, and what it was made of, must outlive it.
-  virtual std::unique_ptr<DitTurn> turn() const = 0;
 
   // From one step to the next, of all branches: those that a calibration can compare.
   virtual std::int64_t changes() const { return std::max<std::int64_t>(updates - 1, 0) * branches; }
@@ -55,6 +51,15 @@ struct DitJob : Job {
 
 using DitJobs = std::span<DitJob* const>;
 
+// As the family's own. All of them are.
+template <typename Own>
+std::vector<const Own*> jobs_as(DitJobs jobs) {
+  std::vector<const Own*> own;
+  for (const DitJob* job : jobs) own.push_back(&dynamic_cast<const Own&>(*job));
+  return own;
+}
+
+// One run of jobs that share their forwards: one latent each, all of one size, with the same steps.
 class DitTurn {
  public:
   virtual ~DitTurn() = default;
@@ -63,18 +68,20 @@ class DitTurn {
   // what is drawn before the noise.
   virtual void read(std::uint64_t seed, TraceSink* trace) = 0;
   virtual bool reading_draws() const { return false; }  // so that each seed reads anew
-  // The latent that the steps begin with, float32 [C, F, h, w] on the device; and the noise of it.
-  virtual Tensor start(std::uint64_t seed, TraceSink* trace) = 0;
+  // The latents that the steps begin with, float32 [jobs, C, F, h, w] on the device; and the noise
+  // of them. `seeds`: of each job.
+  virtual Tensor start(std::span<const std::uint64_t> seeds, TraceSink* trace) = 0;
   // Whether branches of a step share a forward.
   virtual void use_mode(bool batched) = 0;
   // The velocities of both branches at the first step, for a measurement.
   virtual void time_step(const Tensor& x) = 0;
-  // The latent behind update i.
+  // The latents behind update i.
   virtual Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) = 0;
   // Behind the last update.
   virtual Tensor finish(const Tensor& x) { return x; }
+  // latent [C, F, h, w]: of one job.
   virtual Media decode(const Tensor& latent, Log& log, TraceSink* trace) = 0;
-  virtual std::int64_t forwards() const = 0;  // branch forwards so far
+  virtual std::int64_t forwards() const = 0;  // branch forwards of all jobs so far
   // What the log says of the steps behind the last one: "TeaCache computed 3 of 4 steps". "" =
   // nothing.
   virtual std::string step_note() const { return {}; }

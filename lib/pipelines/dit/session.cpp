@@ -1,6 +1,7 @@
 #include "lib/pipelines/dit/session.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -9,6 +10,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/config/fields.h"
 #include "lib/pipelines/calibration.h"
 #include "lib/session/cache_report.h"
 #include "lib/session/cfg_mode.h"
@@ -19,8 +21,18 @@
 namespace diptych {
 namespace {
 
-DitJob& own_job(Job& job) {
-  return dynamic_cast<DitJob&>(job);
+std::vector<DitJob*> own_jobs(const JobGroup& jobs) {
+  std::vector<DitJob*> own;
+  for (Job* job : jobs) own.push_back(&dynamic_cast<DitJob&>(*job));
+  return own;
+}
+
+// "832x480, 33 frames", of several jobs "3 x 832x480, 33 frames"
+std::string describe_size(DitJobs jobs) {
+  const DitFrames& size = jobs.front()->size;
+  return fmt::format("{}{}x{}, {} frame{}",
+                     jobs.size() == 1 ? "" : fmt::format("{} x ", jobs.size()), size.width,
+                     size.height, size.frames, size.frames == 1 ? "" : "s");
 }
 
 // [C, F, h, w] -> [rows, C]
@@ -71,6 +83,20 @@ void DitSession::require_attention() const {
                      "attention backend {}: {}", backend.name(), *reason);
 }
 
+bool DitSession::may_share(const RunConfig& a, const RunConfig& b) const {
+  const auto alone = [this](const RunConfig& c) {
+    // What is given conditions every step, and draws. TeaCache decides by all rows of a forward.
+    return runtime_.ranks != nullptr || c.reads_images() || c.reads_videos() ||
+           c.sampling.batch_count != 1 || !c.trace.empty() || c.cache_report ||
+           c.cache_mode == StepCacheMode::teacache;
+  };
+  const auto size = [](const RunConfig& c) {
+    const bool clip = c.makes == MediaKind::clip;
+    return std::tuple(clip, c.sampling.width, c.sampling.height, clip ? c.sampling.frames : 1);
+  };
+  return !alone(a) && !alone(b) && size(a) == size(b) && may_share_forwards(a, b);
+}
+
 std::unique_ptr<Job> DitSession::make_job(const RunConfig& request) {
   return checkpoint_->make_job(request, log_);
 }
@@ -79,10 +105,8 @@ void DitSession::load(std::span<const JobGroup> expected, Progress& progress) {
   if (checkpoint_->is_loaded()) return;
   std::vector<std::vector<DitJob*>> runs;
   for (const JobGroup& group : expected) {
-    for (Job* job : group) {
-      runs.push_back({&own_job(*job)});
-      checkpoint_->texts().expect(runs.back().front()->texts);
-    }
+    runs.push_back(own_jobs(group));
+    for (const DitJob* job : runs.back()) checkpoint_->texts().expect(job->texts);
   }
   if (runs.empty()) return;
   try {
@@ -100,13 +124,13 @@ std::string DitSession::weights_hash() {
 }
 
 // With the device's memory that nothing else has now.
-void DitSession::encode_texts(const DitJob& job, Progress& progress) {
+void DitSession::encode_texts(DitJobs jobs, Progress& progress) {
   std::optional<std::int64_t> room;
   if (budget_.device) {
     const std::int64_t held = checkpoint_->is_loaded() ? plan_.held_bytes() : 0;
     room = *budget_.device - kCudaBytes - held;
   }
-  checkpoint_->texts().encode(job.texts, room, log_, progress);
+  for (const DitJob* job : jobs) checkpoint_->texts().encode(job->texts, room, log_, progress);
   clock_.lap(report_, "text", runtime_.device);
 }
 
@@ -130,7 +154,7 @@ void DitSession::read_weights(std::span<const std::vector<DitJob*>> runs, Progre
   log_.debug("memory planned: {}", plan_.summary());
   if (budget_.device && plan_.choice.offload && config_.offload == OffloadWish::automatic)
     log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
-  encode_texts(*runs.front().front(), progress);
+  encode_texts(runs.front(), progress);
   checkpoint_->load(plan_, progress);
   if (runtime_.quantization != Quantization::none) {
     const auto bytes = [&](const MatrixFormat& format) {
@@ -149,21 +173,19 @@ void DitSession::read_weights(std::span<const std::vector<DitJob*>> runs, Progre
 }
 
 // What was loaded stays where it is.
-void DitSession::plan_run(DitJob& job) {
-  DitJob* const alone = &job;
-  plan_ = refit_memory(checkpoint_->costs(std::span(&alone, 1)), wishes_of(config_, job), budget_,
+void DitSession::plan_run(DitJobs jobs) {
+  plan_ = refit_memory(checkpoint_->costs(jobs), wishes_of(config_, *jobs.front()), budget_,
                        plan_.choice.offload);
   checkpoint_->use_strips(plan_.choice.strips);
   report_.strips = plan_.choice.strips;
 }
 
 void DitSession::run(const JobGroup& jobs, Progress& progress, const Results& results) {
-  TORCH_CHECK(jobs.size() == 1, "[session] ", jobs.size(), " jobs in one run");
-  DitJob& job = own_job(*jobs.front());
-  const RunConfig& request = job.config();
-  if (request.trace.empty()) return run_traced(job, nullptr, progress, results);
+  const std::vector<DitJob*> own = own_jobs(jobs);
+  const RunConfig& request = own.front()->config();
+  if (request.trace.empty()) return run_traced(own, nullptr, progress, results);
   TraceSink sink(request.trace_filter);
-  run_traced(job, &sink, progress, results);
+  run_traced(own, &sink, progress, results);
   if (sink.tensors().empty()) {
     log_.warning("--trace-filter {}: matches no tensor of this run",
                  fmt::join(request.trace_filter, ";"));
@@ -171,14 +193,13 @@ void DitSession::run(const JobGroup& jobs, Progress& progress, const Results& re
   sink.write(request.trace);
 }
 
-void DitSession::make_ready(DitJob& job, Progress& progress) {
-  job.read_inputs();
+void DitSession::make_ready(DitJobs jobs, Progress& progress) {
+  for (DitJob* job : jobs) job->read_inputs();
   clock_.start();
-  DitJob* alone = &job;
-  const std::vector<DitJob*> run = {alone};
+  const std::vector<DitJob*> run(jobs.begin(), jobs.end());
   if (!checkpoint_->is_loaded()) read_weights(std::span(&run, 1), progress);
-  plan_run(job);
-  encode_texts(job, progress);
+  plan_run(jobs);
+  encode_texts(jobs, progress);
 }
 
 // Before anything is painted, at the price of the hash: as long as reading all weights.
@@ -200,26 +221,23 @@ std::size_t DitSession::most_samples(const Job& job) const {
 StepRecording DitSession::record_steps(const JobGroup& jobs, Progress& progress) {
   const c10::InferenceMode inference;
   std::vector<std::vector<DitJob*>> runs;
-  for (Job* job : jobs) {
-    DitJob& own = own_job(*job);
-    TORCH_CHECK(own.step_cache.mode == StepCacheMode::none,
+  for (DitJob* job : own_jobs(jobs)) {
+    TORCH_CHECK(job->step_cache.mode == StepCacheMode::none,
                 "[calibrate] steps are recorded without a step cache");
-    own.records_steps = true;
-    runs.push_back({&own});
-    checkpoint_->texts().expect(own.texts);
+    job->records_steps = true;
+    runs.push_back({job});
+    checkpoint_->texts().expect(job->texts);
   }
   for (const std::vector<DitJob*>& run : runs) run.front()->read_inputs();
   if (!checkpoint_->is_loaded()) read_weights(runs, progress);
   StepChangeRecorder recorder;
   for (const std::vector<DitJob*>& run : runs) {
-    DitJob& job = *run.front();
-    make_ready(job, progress);
-    const std::unique_ptr<DitTurn> turn = job.turn();
+    make_ready(run, progress);
+    const std::unique_ptr<DitTurn> turn = checkpoint_->make_turn(run);
     turn->record_steps(recorder);
-    const std::uint64_t seed = job.config().sampling.seed;
-    turn->read(seed, nullptr);
+    turn->read(run.front()->config().sampling.seed, nullptr);
     recorder.begin_picture();
-    paint(job, *turn, seed, true, nullptr, progress);
+    paint(run, *turn, 0, true, nullptr, progress);
   }
   report_.weights_hash = weights_hash();
   clock_.lap(report_, "hash", runtime_.device);
@@ -228,24 +246,25 @@ StepRecording DitSession::record_steps(const JobGroup& jobs, Progress& progress)
 
 double DitSession::time_steps(Job& job, Progress& progress) {
   const c10::InferenceMode inference;
-  DitJob& own = own_job(job);
+  const std::vector<DitJob*> own = own_jobs({&job});
   make_ready(own, progress);
-  const std::unique_ptr<DitTurn> turn = own.turn();
-  turn->read(own.config().sampling.seed, nullptr);
-  const Tensor x = turn->start(own.config().sampling.seed, nullptr);
+  const std::unique_ptr<DitTurn> turn = checkpoint_->make_turn(own);
+  const std::uint64_t seed = job.config().sampling.seed;
+  turn->read(seed, nullptr);
+  const Tensor x = turn->start({&seed, 1}, nullptr);
   turn->use_mode(batches(own, *turn, x));
   const double seconds = time_step([&] { turn->time_step(x); }, /*graphs=*/false, runtime_.device);
   clock_.lap(report_, "measure", runtime_.device);
-  return seconds * static_cast<double>(own.updates);
+  return seconds * static_cast<double>(own.front()->updates);
 }
 
-void DitSession::run_traced(DitJob& job, TraceSink* trace, Progress& progress,
+void DitSession::run_traced(DitJobs jobs, TraceSink* trace, Progress& progress,
                             const Results& results) {
-  make_ready(job, progress);
-  require_calibration(job);
+  make_ready(jobs, progress);
+  require_calibration(*jobs.front());
   runtime_.paint_attention.of(AttentionRole::self).forget_served();
   try {
-    make(job, trace, progress, results);
+    make(jobs, trace, progress, results);
   } catch (const NotFinite& error) {
     log_.info("{}; looking through the weights for the cause", error.what());
     checkpoint_->require_finite_weights();
@@ -254,16 +273,15 @@ void DitSession::run_traced(DitJob& job, TraceSink* trace, Progress& progress,
 }
 
 // Whether the branches share forwards: as asked for, or as it is faster.
-bool DitSession::batches(const DitJob& job, DitTurn& turn, const Tensor& x) {
+bool DitSession::batches(DitJobs jobs, DitTurn& turn, const Tensor& x) {
+  const DitJob& job = *jobs.front();
   if (job.branches == 1) return false;
   if (job.why_sequential) {
     if (job.config().cfg_mode != CfgMode::sequential) tell_sequential(*job.why_sequential);
     return false;
   }
   if (job.config().cfg_mode) return job.config().cfg_mode == CfgMode::batched;
-  const std::string kind =
-      fmt::format("{}x{}, {} frame{}{}", job.size.width, job.size.height, job.size.frames,
-                  job.size.frames == 1 ? "" : "s", division_text(runtime_));
+  const std::string kind = describe_size(jobs) + division_text(runtime_);
   if (!plan_.choice.batched) {
     log_.warning_once("--cfg-mode auto: sequential for " + kind + ": batched does not fit");
     return false;
@@ -301,18 +319,22 @@ bool DitSession::faster_batched(DitTurn& turn, const Tensor& x, const std::strin
   return batched_is_faster_[kind] = batched;
 }
 
-DitSession::Painted DitSession::paint(const DitJob& job, DitTurn& turn, std::uint64_t seed,
-                                      bool cached, TraceSink* trace, Progress& progress) {
+DitSession::Painted DitSession::paint(DitJobs jobs, DitTurn& turn, std::uint64_t index, bool cached,
+                                      TraceSink* trace, Progress& progress) {
+  const std::int64_t updates = jobs.front()->updates;
+  const auto count = std::ssize(jobs);
+  std::vector<std::uint64_t> seeds;
+  for (const DitJob* job : jobs) seeds.push_back(job->config().sampling.seed + index);
   Painted painted;
   turn.use_cache(cached);
-  painted.start = turn.start(seed, trace);
-  Tensor x = painted.start;
-  const bool batched = batches(job, turn, x);
+  painted.starts = turn.start(seeds, trace);
+  Tensor x = painted.starts;
+  const bool batched = batches(jobs, turn, x);
   turn.use_mode(batched);
   report_.cfg_mode = name_of(batched ? CfgMode::batched : CfgMode::sequential);
   const std::int64_t before = turn.forwards();
-  progress.begin("denoise", job.updates);
-  for (std::int64_t i = 0; i < job.updates; ++i) {
+  progress.begin("denoise", updates);
+  for (std::int64_t i = 0; i < updates; ++i) {
     check_interrupted();
     x = turn.step(x, i, trace);
     // The host would run ahead by minutes: of the progress, and of Ctrl-C.
@@ -321,27 +343,27 @@ DitSession::Painted DitSession::paint(const DitJob& job, DitTurn& turn, std::uin
   }
   progress.end();
   if (const std::string note = turn.step_note(); !note.empty()) log_.info("{}", note);
-  painted.latent = turn.finish(x);
-  painted.forwards = turn.forwards() - before;
-  require_finite(painted.latent, "the latent");
+  painted.latents = turn.finish(x);
+  painted.forwards = (turn.forwards() - before) / count;
+  require_finite(painted.latents, "the latent");
   painted.seconds = clock_.lap(report_, cached ? "denoise" : "uncached", runtime_.device);
   if (!cached) return painted;
   denoise_seconds_ += painted.seconds;
-  updates_ += job.updates;
-  report_.updates = job.updates;
+  updates_ += count * updates;
+  report_.updates = updates;
   log_.mark("the latent is painted");
   return painted;
 }
 
 // Paints again without the step cache. A clip is decoded before.
-CacheReport DitSession::compare_uncached(const DitJob& job, DitTurn& turn, const Painted& painted,
+CacheReport DitSession::compare_uncached(DitJobs jobs, DitTurn& turn, const Painted& painted,
                                          Result& result, Progress& progress) {
   const diptych::Painted cached = {result.latent, pixels_of(result.media)};
   clock_.lap(report_, "vae", runtime_.device);
   if (turn.reading_draws()) turn.read(result.seed, nullptr);
-  const Painted again = paint(job, turn, result.seed, false, nullptr, progress);
-  Media media = turn.decode(again.latent, log_, nullptr);
-  CacheReport report = compare_cached(cached, {rows_of(again.latent), pixels_of(media)});
+  const Painted again = paint(jobs, turn, result.index, false, nullptr, progress);
+  Media media = turn.decode(again.latents[0], log_, nullptr);
+  CacheReport report = compare_cached(cached, {rows_of(again.latents[0]), pixels_of(media)});
   report.forwards = painted.forwards;
   report.uncached_forwards = again.forwards;
   report.seconds = painted.seconds;
@@ -351,49 +373,54 @@ CacheReport DitSession::compare_uncached(const DitJob& job, DitTurn& turn, const
   return report;
 }
 
-Result DitSession::result_of(const DitJob& job, DitTurn& turn, const Painted& painted,
+Result DitSession::result_of(DitJobs jobs, std::size_t place, DitTurn& turn, const Painted& painted,
                              std::uint64_t index, TraceSink* trace, Progress& progress) {
+  const DitJob& job = *jobs[place];
+  const auto of_job = [&](const Tensor& all) { return all[static_cast<std::int64_t>(place)]; };
   Result result;
+  result.request = place;
   result.index = index;
   result.seed = job.config().sampling.seed + index;
   result.forwards = painted.forwards;
-  result.noise_hash = short_hash(rows_of(painted.start));
-  result.latent = rows_of(painted.latent);
+  result.noise_hash = short_hash(rows_of(of_job(painted.starts)));
+  result.latent = rows_of(of_job(painted.latents));
   result.latent_hash = short_hash(result.latent);
   result.inputs = job.inputs;
   // The frames of a clip are decoded while they are encoded.
   if (!job.clip_shape()) progress.begin("vae", 1);
-  result.media = turn.decode(painted.latent, log_, trace);
+  result.media = turn.decode(of_job(painted.latents), log_, trace);
   progress.update(1);
   progress.end();
   clock_.lap(report_, "vae", runtime_.device);
   return result;
 }
 
-void DitSession::make(DitJob& job, TraceSink* trace, Progress& progress, const Results& results) {
+void DitSession::make(DitJobs jobs, TraceSink* trace, Progress& progress, const Results& results) {
   const c10::InferenceMode inference;
-  const std::unique_ptr<DitTurn> turn = job.turn();
-  for (std::int64_t i = 0; i < job.config().sampling.batch_count; ++i) {
-    const std::uint64_t seed = job.config().sampling.seed + static_cast<std::uint64_t>(i);
+  const RunConfig& request = jobs.front()->config();
+  const std::unique_ptr<DitTurn> turn = checkpoint_->make_turn(jobs);
+  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(request.sampling.batch_count); ++i) {
     if (i == 0 || turn->reading_draws()) {
-      turn->read(seed, trace);
+      turn->read(request.sampling.seed + i, trace);
       clock_.lap(report_, "prefill", runtime_.device);
     }
-    const Painted painted = paint(job, *turn, seed, true, trace, progress);
-    Result result = result_of(job, *turn, painted, static_cast<std::uint64_t>(i), trace, progress);
-    if (job.config().cache_report && job.config().cache_mode != StepCacheMode::none)
-      result.cache_report = compare_uncached(job, *turn, painted, result, progress);
-    report_.attention = runtime_.paint_attention.of(AttentionRole::self).served_by();
-    report_.weights_hash = weights_hash();
-    report_.added_weights = added_weights_;
-    clock_.lap(report_, "hash", runtime_.device);
-    report_.latent_hashes.push_back(result.latent_hash);
-    // A clip has a stage of its own, of its frames, while the receiver decodes it.
-    if (!job.clip_shape()) progress.begin("encode", 1);
-    results.result(result, report_);
-    progress.update(1);
-    progress.end();
-    clock_.lap(report_, "encode", runtime_.device);
+    const Painted painted = paint(jobs, *turn, i, true, trace, progress);
+    for (std::size_t place = 0; place < jobs.size(); ++place) {
+      Result result = result_of(jobs, place, *turn, painted, i, trace, progress);
+      if (request.cache_report && request.cache_mode != StepCacheMode::none)
+        result.cache_report = compare_uncached(jobs, *turn, painted, result, progress);
+      report_.attention = runtime_.paint_attention.of(AttentionRole::self).served_by();
+      report_.weights_hash = weights_hash();
+      report_.added_weights = added_weights_;
+      clock_.lap(report_, "hash", runtime_.device);
+      report_.latent_hashes.push_back(result.latent_hash);
+      // A clip has a stage of its own, of its frames, while the receiver decodes it.
+      if (!jobs[place]->clip_shape()) progress.begin("encode", 1);
+      results.result(result, report_);
+      progress.update(1);
+      progress.end();
+      clock_.lap(report_, "encode", runtime_.device);
+    }
   }
 }
 

@@ -28,21 +28,21 @@ class DitSession final : public Session, StepCalibrator, StepTimer {
   std::unique_ptr<Job> make_job(const RunConfig& request) override;
   void load(std::span<const JobGroup> expected, Progress& progress) override;
   std::string weights_hash() override;
-  // Never: a clip alone fills the device, and a picture's steps would differ by rounding.
-  bool may_share(const RunConfig&, const RunConfig&) const override { return false; }
+  bool may_share(const RunConfig& a, const RunConfig& b) const override;
   void run(const JobGroup& jobs, Progress& progress, const Results& results) override;
   Report report() const override;
 
-  // run() of a job that records its tensors in `trace` (null: off) instead of a file.
-  void run_traced(DitJob& job, TraceSink* trace, Progress& progress, const Results& results);
+  // run() of jobs that record their tensors in `trace` (null: off) instead of a file; one job where
+  // there is a trace.
+  void run_traced(DitJobs jobs, TraceSink* trace, Progress& progress, const Results& results);
   DitCheckpoint& checkpoint() { return *checkpoint_; }
   const Runtime& runtime() const { return runtime_; }
   Capabilities capabilities() override { return {.calibrator = this, .timer = this}; }
 
  private:
   struct Painted {
-    Tensor latent, start;  // float32 [C, F, h, w]
-    std::int64_t forwards = 0;
+    Tensor latents, starts;     // float32 [jobs, C, F, h, w]
+    std::int64_t forwards = 0;  // of a job
     double seconds = 0;
   };
   std::size_t most_samples(const Job& job) const override;
@@ -51,21 +51,22 @@ class DitSession final : public Session, StepCalibrator, StepTimer {
   void require_attention() const;
   void require_calibration(const DitJob& job);
   // What comes before steps: inputs, weights and texts.
-  void make_ready(DitJob& job, Progress& progress);
-  void encode_texts(const DitJob& job, Progress& progress);
+  void make_ready(DitJobs jobs, Progress& progress);
+  void encode_texts(DitJobs jobs, Progress& progress);
   void read_weights(std::span<const std::vector<DitJob*>> runs, Progress& progress);
-  void plan_run(DitJob& job);
-  bool batches(const DitJob& job, DitTurn& turn, const Tensor& x);
+  void plan_run(DitJobs jobs);
+  bool batches(DitJobs jobs, DitTurn& turn, const Tensor& x);
   void tell_sequential(const std::string& why);
   bool faster_batched(DitTurn& turn, const Tensor& x, const std::string& kind);
-  // With the job's step cache if it has one; `cached` false: without it, to compare.
-  Painted paint(const DitJob& job, DitTurn& turn, std::uint64_t seed, bool cached, TraceSink* trace,
+  // The picture or clip of that index of each job. With their step cache if they have one; `cached`
+  // false: without it, to compare.
+  Painted paint(DitJobs jobs, DitTurn& turn, std::uint64_t index, bool cached, TraceSink* trace,
                 Progress& progress);
-  CacheReport compare_uncached(const DitJob& job, DitTurn& turn, const Painted& painted,
-                               Result& result, Progress& progress);
-  void make(DitJob& job, TraceSink* trace, Progress& progress, const Results& results);
-  Result result_of(const DitJob& job, DitTurn& turn, const Painted& painted, std::uint64_t index,
-                   TraceSink* trace, Progress& progress);
+  CacheReport compare_uncached(DitJobs jobs, DitTurn& turn, const Painted& painted, Result& result,
+                               Progress& progress);
+  void make(DitJobs jobs, TraceSink* trace, Progress& progress, const Results& results);
+  Result result_of(DitJobs jobs, std::size_t place, DitTurn& turn, const Painted& painted,
+                   std::uint64_t index, TraceSink* trace, Progress& progress);
 
   RunConfig config_;
   Log& log_;

@@ -14,6 +14,7 @@
 #include "lib/pipelines/dit/block_cache.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/pipelines/wan/job.h"
+#include "lib/pipelines/wan/turn.h"
 #include "lib/tensor/checkpoint_hash.h"
 
 namespace diptych {
@@ -154,6 +155,10 @@ std::unique_ptr<DitJob> WanCheckpoint::make_job(const RunConfig& request, Log& l
   return std::make_unique<WanJob>(request, *this, log);
 }
 
+std::unique_ptr<DitTurn> WanCheckpoint::make_turn(DitJobs jobs) const {
+  return std::make_unique<WanTurn>(jobs);
+}
+
 WanTransformer WanCheckpoint::load_expert(std::size_t place) const {
   const Weights& weights = expert_weights_[place];
   Weights::ReadAhead reading(weights);
@@ -229,8 +234,10 @@ std::string_view WanCheckpoint::vae_dtype() const {
 }
 
 // `experts`: how many are on the device at a time.
-MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, const DitJob& job, PixelSize size,
+MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, DitJobs jobs, PixelSize size,
                                std::size_t experts) const {
+  const DitJob& job = *jobs.front();
+  const auto count = std::ssize(jobs);
   const bool both = experts == kExperts;
   const auto copies = static_cast<std::int64_t>(experts);
   const MatrixFormat format = {runtime_.dtype, runtime_.quantization};
@@ -238,9 +245,9 @@ MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, const DitJob& job, Pi
   if (choice.offload) offload = WanOffload{choice.offload->resident, choice.offload->slots};
   const WanVaeConfig& vae = vae_.config;
   const WanVaeClip clip = {size.width, size.height, job.size.frames};
-  const WanForwardSizes step = step_sizes(job, size, choice.batched ? job.branches : 1);
+  const WanForwardSizes step = step_sizes(jobs, size, choice.batched ? job.branches : 1);
   WanForwardSizes contexts = step;
-  contexts.samples = job.branches;
+  contexts.samples = count * job.branches;
   MemoryPlan memory;
   memory.choice = choice;
   memory.host = copies * wan_host_bytes(dit_, format, offload);
@@ -248,9 +255,10 @@ MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, const DitJob& job, Pi
       {both ? kBothExperts : "transformer", copies * wan_weight_bytes(dit_, format, offload)},
       {"autoencoder", wan_vae_weight_bytes(vae, vae_precision_)},
       {"contexts", copies * wan_context_bytes(dit_, contexts, runtime_.dtype)},
-      {"latents", kLatents * step.latent.frames * step.latent.height * step.latent.width *
+      {"latents", count * kLatents * step.latent.frames * step.latent.height * step.latent.width *
                       dit_.in_channels * 4},
-      {"step cache", step_cache_bytes(job, step.latent.rows() * dit_.width(), runtime_.dtype)}};
+      {"step cache",
+       count * step_cache_bytes(job, step.latent.rows() * dit_.width(), runtime_.dtype)}};
   if (sees_picture())
     memory.held.emplace_back("image encoder",
                              clip_vision_weight_bytes(vision_config_, runtime_.dtype));
@@ -266,16 +274,18 @@ MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, const DitJob& job, Pi
   return memory;
 }
 
-WanForwardSizes WanCheckpoint::step_sizes(const DitJob& job, PixelSize size,
-                                          std::int64_t samples) const {
+WanForwardSizes WanCheckpoint::step_sizes(DitJobs jobs, PixelSize size,
+                                          std::int64_t branches) const {
   const std::int64_t spatial = vae_.config.spatial();
   WanForwardSizes step;
-  step.latent = {WanVaeConfig::latent_frames(job.size.frames), size.height / spatial,
+  step.latent = {WanVaeConfig::latent_frames(jobs.front()->size.frames), size.height / spatial,
                  size.width / spatial};
-  step.samples = samples;
+  step.samples = std::ssize(jobs) * branches;
   step.times = index_.expand_timesteps ? 2 : 1;
-  for (const TokenIds& ids : job.texts)
-    step.text_keys = std::max(step.text_keys, std::ssize(ids) + 1);
+  for (const DitJob* job : jobs) {
+    for (const TokenIds& ids : job->texts)
+      step.text_keys = std::max(step.text_keys, std::ssize(ids) + 1);
+  }
   step.image_keys = sees_picture() ? vision_config_.rows() : 0;
   step.shared = preferred_shared_keys(runtime_.device, runtime_.dtype);
   if (step.shared == SharedKeys::repeated) step.text_keys = kWanTextRows;
@@ -287,10 +297,8 @@ WanForwardSizes WanCheckpoint::step_sizes(const DitJob& job, PixelSize size,
 bool WanCheckpoint::both_fit(DitJobs jobs) const {
   const MemoryBudget budget = MemoryBudget::of(max_vram_, runtime_);
   if (!budget.device) return true;
-  return std::ranges::all_of(jobs, [&](const DitJob* job) {
-    return plan({}, *job, {job->size.width, job->size.height}, kExperts).peak() + kCudaBytes <=
-           *budget.device;
-  });
+  const DitFrames& size = jobs.front()->size;
+  return plan({}, jobs, {size.width, size.height}, kExperts).peak() + kCudaBytes <= *budget.device;
 }
 
 MemoryCosts WanCheckpoint::costs(DitJobs jobs) const {
@@ -298,8 +306,8 @@ MemoryCosts WanCheckpoint::costs(DitJobs jobs) const {
   const bool both = has_experts() && (loaded_ ? keeps_experts_ : both_fit(jobs));
   const std::size_t experts = both ? kExperts : 1;
   MemoryCosts costs;
-  costs.plan = [this, &job, experts](const MemoryChoice& choice, PixelSize size) {
-    return plan(choice, job, size, experts);
+  costs.plan = [this, jobs, experts](const MemoryChoice& choice, PixelSize size) {
+    return plan(choice, jobs, size, experts);
   };
   costs.size = {job.size.width, job.size.height};
   costs.size_step = pixels_per_row();

@@ -30,6 +30,7 @@ class WanCheckpoint final : public DitCheckpoint {
   WanCheckpoint(const RunConfig& config, const Runtime& runtime, Log& log);
 
   std::unique_ptr<DitJob> make_job(const RunConfig& request, Log& log) override;
+  std::unique_ptr<DitTurn> make_turn(DitJobs jobs) const override;
   DitTexts& texts() override { return *texts_; }
   std::int64_t head_dim() const override { return dit_.attention_head_dim; }
   MemoryCosts costs(DitJobs jobs) const override;
@@ -67,9 +68,9 @@ class WanCheckpoint final : public DitCheckpoint {
   void open_folder();
   void open_weights();
   WanTransformer load_expert(std::size_t place) const;
-  MemoryPlan plan(const MemoryChoice& choice, const DitJob& job, PixelSize size,
+  MemoryPlan plan(const MemoryChoice& choice, DitJobs jobs, PixelSize size,
                   std::size_t experts) const;
-  WanForwardSizes step_sizes(const DitJob& job, PixelSize size, std::int64_t samples) const;
+  WanForwardSizes step_sizes(DitJobs jobs, PixelSize size, std::int64_t branches) const;
   bool both_fit(DitJobs jobs) const;
 
   const Runtime& runtime_;

@@ -203,7 +203,6 @@ const FamilyConfig& wan_config() {
       .refused = refused_keys_of_wan(),
       .idle = idle_of_wan,
       .describe_foreign = foreign_pipeline,
-      .shares_forwards = false,
   };
   return config;
 }

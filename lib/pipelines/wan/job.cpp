@@ -14,7 +14,6 @@
 #include "lib/pipelines/dit/branches.h"
 #include "lib/pipelines/inputs.h"
 #include "lib/pipelines/wan/teacache.h"
-#include "lib/pipelines/wan/turn.h"
 #include "lib/session/hashes.h"
 #include "lib/text/prompt_cleaning.h"
 
@@ -174,10 +173,6 @@ void WanJob::decode_inputs() {
   check_interrupted();
   image = read_input(picture);
   inputs = {{tensor_hash(image), image.size(1), image.size(0)}};
-}
-
-std::unique_ptr<DitTurn> WanJob::turn() const {
-  return std::make_unique<WanTurn>(*this);
 }
 
 std::optional<ClipShape> WanJob::clip_shape() const {

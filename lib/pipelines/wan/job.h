@@ -20,7 +20,6 @@ struct WanJob final : DitJob {
   // Throws as DitCheckpoint::make_job. The checkpoint must outlive it.
   WanJob(const RunConfig& request, WanCheckpoint& checkpoint, Log& log);
 
-  std::unique_ptr<DitTurn> turn() const override;
   std::optional<ClipShape> clip_shape() const override;
 
   bool guided() const { return branches > 1; }

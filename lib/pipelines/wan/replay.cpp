@@ -104,7 +104,8 @@ void replay_clip(DitSession& session, const RunConfig& config, const RecordedCas
   Progress progress(log, ProgressStyle::none);
   Results results;
   results.result = [](const Result&, const Report&) {};
-  session.run_traced(job, &trace, progress, results);
+  DitJob* const alone = &job;
+  session.run_traced(std::span(&alone, 1), &trace, progress, results);
 }
 
 // A GPU's products sum the keys of a text in another order than those of the recording.

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/media/resize.h"
+#include "lib/pipelines/dit/branches.h"
 #include "lib/pipelines/vae_media.h"
 #include "lib/runtime/shared_branches.h"
 #include "lib/tensor/noise.h"
@@ -32,12 +33,13 @@ std::string step_name(std::int64_t step, std::string_view what) {
 
 }  // namespace
 
-WanTurn::WanTurn(const WanJob& job)
-    : job_(job),
-      runtime_(job.checkpoint.runtime()),
-      solver_(make_flow_solver(job.settings.sampler, job.config().sampling.steps,
-                               job.config().sampling.timestep_shift)),
-      gate_(gate_of(job)) {}
+WanTurn::WanTurn(DitJobs jobs)
+    : jobs_(jobs_as<WanJob>(jobs)),
+      job_(*jobs_.front()),
+      runtime_(job_.checkpoint.runtime()),
+      solver_(make_flow_solver(job_.settings.sampler, job_.config().sampling.steps,
+                               job_.config().sampling.timestep_shift)),
+      gate_(gate_of(job_)) {}
 
 // Texts are encoded before; their contexts are made when an expert first runs.
 void WanTurn::read(std::uint64_t, TraceSink* trace) {
@@ -86,12 +88,12 @@ void WanTurn::read_picture(TraceSink* trace) {
   if (trace != nullptr) trace->record("image.vae_pixels", pixels.permute({1, 0, 2, 3}));
   if (checkpoint.sees_picture()) clip_rows_ = look(trace);
   if (!checkpoint.joins_picture()) {
-    condition_ = vae.encode(pixels).mu.to(runtime_.device);
+    condition_ = vae.encode(pixels).mu.to(runtime_.device).unsqueeze(0);
     if (trace != nullptr) {
       Tensor mask = at::ones({1, 1, job_.latent.frames, job_.latent.height, job_.latent.width});
       mask.select(2, 0).zero_();
       trace->record("image.first_frame_mask", mask);
-      trace->record("image.condition", condition_.unsqueeze(0));
+      trace->record("image.condition", condition_);
     }
     return;
   }
@@ -102,18 +104,23 @@ void WanTurn::read_picture(TraceSink* trace) {
   Tensor mask = at::zeros(
       {kMaskChannels, job_.latent.frames, job_.latent.height, job_.latent.width}, latent.options());
   mask.select(1, 0).fill_(1);
-  condition_ = at::cat({mask, latent});
-  if (trace != nullptr) trace->record("image.condition", condition_.unsqueeze(0));
+  condition_ = at::cat({mask, latent}).unsqueeze(0);
+  if (trace != nullptr) trace->record("image.condition", condition_);
 }
 
-Tensor WanTurn::start(std::uint64_t seed, TraceSink* trace) {
+Tensor WanTurn::start(std::span<const std::uint64_t> seeds, TraceSink* trace) {
   const WanLatentSize& latent = job_.latent;
-  Tensor noise = job_.recorded_noise.defined() ? job_.recorded_noise : job_.noise;
-  if (!noise.defined()) {
-    at::Generator generator = cpu_generator(seed);
-    noise =
-        randn({1, job_.checkpoint.dit().out_channels, latent.frames, latent.height, latent.width},
-              generator)[0];
+  std::vector<Tensor> noise;
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const WanJob& job = *jobs_[i];
+    if (job.recorded_noise.defined() || job.noise.defined()) {
+      noise.push_back((job.recorded_noise.defined() ? job.recorded_noise : job.noise).unsqueeze(0));
+      continue;
+    }
+    at::Generator generator = cpu_generator(seeds[i]);
+    noise.push_back(
+        randn({1, job.checkpoint.dit().out_channels, latent.frames, latent.height, latent.width},
+              generator));
   }
   if (trace != nullptr) {
     const bool whole = is_unipc(solver_.sampler());
@@ -126,7 +133,7 @@ Tensor WanTurn::start(std::uint64_t seed, TraceSink* trace) {
   computes_.clear();
   residuals_.clear();
   cache_.begin(job_.step_cache, job_.updates);
-  return noise.to(runtime_.device);
+  return at::cat(noise).to(runtime_.device);
 }
 
 // value: [branches, rows, width], of the first step.
@@ -140,14 +147,16 @@ void WanTurn::record_context(TraceSink& trace, std::string_view name, const Tens
   record("batch", value);
 }
 
-// The negative text first, as the batches of the reference have it.
+// The negative texts first, as the batches of the reference have it.
 const WanTurn::Reading& WanTurn::reading(std::size_t expert, TraceSink* trace) {
   const WanTransformer& model = job_.checkpoint.expert(expert);
   if (!job_.checkpoint.keeps_experts()) readings_[1 - expert].reset();
   if (readings_[expert]) return *readings_[expert];
   WanTexts texts;
-  for (auto text = job_.texts.rbegin(); text != job_.texts.rend(); ++text)
-    texts.rows.push_back(job_.checkpoint.texts().rows(*text));
+  for (std::size_t text = job_.texts.size(); text-- > 0;) {
+    for (const WanJob* job : jobs_)
+      texts.rows.push_back(job_.checkpoint.texts().rows(job->texts[text]));
+  }
   texts.image = clip_rows_;
   Reading reading;
   WanObserver observer;
@@ -162,7 +171,7 @@ const WanTurn::Reading& WanTurn::reading(std::size_t expert, TraceSink* trace) {
   reading.together = model.plan(reading.context, job_.latent, shared, share);
   for (std::int64_t branch = 0; branch < branches(); ++branch) {
     const auto place = static_cast<std::size_t>(branch);
-    reading.one[place] = reading.context.slice(branch, 1);
+    reading.one[place] = reading.context.slice(branch * count(), count());
     reading.alone[place] = model.plan(reading.one[place], job_.latent, shared, share);
   }
   return readings_[expert].emplace(std::move(reading));
@@ -177,11 +186,11 @@ Tensor WanTurn::timesteps(std::int64_t step, std::int64_t samples) const {
   return rows;
 }
 
-// What the network sees of a latent, float32 [in_channels, F, h, w].
+// What the network sees of the latents, float32 [jobs, in_channels, F, h, w].
 Tensor WanTurn::model_input(const Tensor& x) const {
   if (!condition_.defined()) return x;
-  if (job_.checkpoint.joins_picture()) return at::cat({x, condition_});
-  return at::cat({condition_, x.narrow(1, 1, x.size(1) - 1)}, 1);
+  if (job_.checkpoint.joins_picture()) return at::cat({x, condition_}, 1);
+  return at::cat({condition_, x.narrow(2, 1, x.size(2) - 1)}, 2);
 }
 
 bool WanTurn::is_shown(std::int64_t step) const {
@@ -273,7 +282,7 @@ Tensor WanTurn::forward(const Call& call, const Tensor& input, std::int64_t step
   if (trace != nullptr && times.dim() == 2 && (samples > 1 || call.name == "cond"))
     trace->record(step_name(step, "token_timesteps"), times.narrow(0, 0, 1));
   const WanTime time = model.embed_time(*call.plan, times, runtime_.kernels, observer);
-  const Tensor latents = input.unsqueeze(0).expand({samples, -1, -1, -1, -1});
+  const Tensor latents = of_branches(input, samples / count());
   Tensor x = model.embed_latents(*call.plan, latents, runtime_.kernels, observer);
   x = run_blocks(model, call, time, std::move(x), step, observer);
   return model.head(*call.plan, time, x, runtime_.kernels, observer);
@@ -287,7 +296,7 @@ WanTurn::Velocities WanTurn::velocities(const Tensor& x, std::int64_t step, bool
     const Tensor v =
         forward({.plan = &reading.together, .context = &reading.context, .name = "batch"}, input,
                 step, trace);
-    return {v[1], v[0]};
+    return {v.narrow(0, count(), count()), v.narrow(0, 0, count())};
   }
   const auto alone = [&](std::int64_t branch, std::string_view name) {
     const auto place = static_cast<std::size_t>(branch);
@@ -295,7 +304,7 @@ WanTurn::Velocities WanTurn::velocities(const Tensor& x, std::int64_t step, bool
                     .plan = &reading.alone[place],
                     .context = &reading.one[place],
                     .name = name},
-                   input, step, trace)[0];
+                   input, step, trace);
   };
   if (both && shares_branches(runtime_.ranks.get())) {
     const std::int64_t before = forwards_;
@@ -325,8 +334,8 @@ Tensor WanTurn::guide(const Velocities& v, std::int64_t step, TraceSink* trace) 
       gate_.on() ? gate_.guide(v.cond, v.uncond, scale) : diptych::guide(v.cond, v.uncond, scale);
   const double phi = job_.settings.guidance_rescale;
   if (trace != nullptr) {
-    trace->record(step_name(step, "v_guided"), guided.unsqueeze(0));
-    if (v.uncond.defined()) trace->record(step_name(step, "v_uncond"), v.uncond.unsqueeze(0));
+    trace->record(step_name(step, "v_guided"), guided);
+    if (v.uncond.defined()) trace->record(step_name(step, "v_uncond"), v.uncond);
     if (phi > 0) {
       const auto deviation = [](const Tensor& values) { return values.std().view({1}); };
       trace->record(step_name(step, "std_cond"), deviation(v.cond));
@@ -334,8 +343,8 @@ Tensor WanTurn::guide(const Velocities& v, std::int64_t step, TraceSink* trace) 
     }
   }
   if (phi <= 0) return guided;
-  guided = rescale_guidance(guided.unsqueeze(0), v.cond.unsqueeze(0), phi)[0];
-  if (trace != nullptr) trace->record(step_name(step, "v_rescaled"), guided.unsqueeze(0));
+  guided = rescale_guidance(guided, v.cond, phi);
+  if (trace != nullptr) trace->record(step_name(step, "v_rescaled"), guided);
   return guided;
 }
 
@@ -352,11 +361,11 @@ Tensor WanTurn::step(const Tensor& x, std::int64_t i, TraceSink* trace) {
   trace->record(step_name(i, "t"), whole
                                        ? at::scalar_tensor(static_cast<std::int64_t>(t), at::kLong)
                                        : at::scalar_tensor(t, at::kFloat));
-  trace->record(step_name(i, "v_cond"), v.cond.unsqueeze(0));
-  trace->record(step_name(i, "latent"), next.unsqueeze(0));
+  trace->record(step_name(i, "v_cond"), v.cond);
+  trace->record(step_name(i, "latent"), next);
   if (const UniPcState* unipc = solver_.unipc()) {
-    trace->record(step_name(i, "x0_pred"), unipc->x0().unsqueeze(0));
-    trace->record(step_name(i, "corrected_sample"), unipc->corrected().unsqueeze(0));
+    trace->record(step_name(i, "x0_pred"), unipc->x0());
+    trace->record(step_name(i, "corrected_sample"), unipc->corrected());
     const auto order = unipc->schedule().steps[static_cast<std::size_t>(i)].predictor_order;
     trace->record(step_name(i, "predictor_order"), at::tensor({order}, at::kLong));
   }

@@ -1,10 +1,11 @@
-// One run of a job of Wan.
+// One run of jobs of Wan.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,10 +18,10 @@ namespace diptych {
 
 class WanTurn final : public DitTurn {
  public:
-  explicit WanTurn(const WanJob& job);
+  explicit WanTurn(DitJobs jobs);
 
   void read(std::uint64_t seed, TraceSink* trace) override;
-  Tensor start(std::uint64_t seed, TraceSink* trace) override;
+  Tensor start(std::span<const std::uint64_t> seeds, TraceSink* trace) override;
   void use_mode(bool batched) override { batched_ = batched; }
   void time_step(const Tensor& x) override;
   Tensor step(const Tensor& x, std::int64_t i, TraceSink* trace) override;
@@ -32,8 +33,8 @@ class WanTurn final : public DitTurn {
   void record_steps(StepChangeRecorder& recorder) override { cache_.record(recorder); }
 
  private:
-  // What an expert made of the texts and the picture. The branches are the negative text, then the
-  // prompt; without guidance the prompt alone.
+  // What an expert made of the texts and the picture. The branches are the negative texts of all
+  // jobs, then their prompts; without guidance the prompts alone.
   struct Reading {
     WanContext context;
     WanPlan together;              // all branches in a forward
@@ -46,10 +47,11 @@ class WanTurn final : public DitTurn {
     const WanContext* context = nullptr;
     std::string_view name;  // in a trace: "cond", "uncond", "batch"
   };
-  struct Velocities {
+  struct Velocities {     // [jobs, C, F, h, w] each
     Tensor cond, uncond;  // uncond undefined: not computed
   };
 
+  std::int64_t count() const { return std::ssize(jobs_); }
   std::int64_t branches() const { return job_.branches; }
   const Reading& reading(std::size_t expert, TraceSink* trace);
   void record_context(TraceSink& trace, std::string_view name, const Tensor& value) const;
@@ -66,15 +68,16 @@ class WanTurn final : public DitTurn {
   bool is_shown(std::int64_t step) const;
   WanObserver observer_of(const Call& call, std::int64_t step, TraceSink* trace);
 
-  const WanJob& job_;
+  std::vector<const WanJob*> jobs_;
+  const WanJob& job_;  // the first one, which has what they have in common
   const Runtime& runtime_;
   FlowSolver solver_;
   std::array<std::optional<Reading>, WanCheckpoint::kExperts> readings_;
   bool batched_ = false;
   std::int64_t forwards_ = 0;
   Tensor clip_rows_;  // of the vision tower
-  Tensor
-      condition_;  // float32 [C, F, h, w]: mask and latents beside the latent, or the first frame
+  // float32 [1, C, F, h, w]: mask and latents beside the latent, or the first frame
+  Tensor condition_;
   GuidanceGate gate_;
   std::map<std::string, Tensor> cond_seen_;  // of a trace: what the other branch is joined with
   // With TeaCache by the timestep alone: the steps, empty where they are not planned yet.
