@@ -44,6 +44,17 @@ __device__ __forceinline__ std::int64_t sample_of(const DecodeAttentionArgs& arg
   return sample;
 }
 
+// Keys of a sample.
+__device__ __forceinline__ std::int64_t keys_of(const DecodeAttentionArgs& args,
+                                                std::int64_t sample) {
+  return min(static_cast<std::int64_t>(max(args.key_count[sample], 1)), args.capacity);
+}
+// Behind the last row of a sample.
+__device__ __forceinline__ std::int64_t end_row_of(const DecodeAttentionArgs& args,
+                                                   std::int64_t sample) {
+  return args.query_starts == nullptr ? args.rows : args.query_starts[sample + 1];
+}
+
 template <int kHeads>
 __device__ __forceinline__ Place place_of(const DecodeAttentionArgs& args) {
   Place p;
@@ -158,8 +169,8 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
   const int part = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   const int lane = thread % lanes, team = thread / lanes, teams = kThreads / lanes;
   const std::int64_t dim = args.head_dim, row = blockIdx.z, sample = sample_of(args, row);
-  const std::int64_t keys =
-      min(static_cast<std::int64_t>(max(args.key_count[sample], 1)), args.capacity);
+  const std::int64_t later = args.causal ? end_row_of(args, sample) - 1 - row : 0;
+  const std::int64_t keys = max(keys_of(args, sample) - later, std::int64_t{1});
   const std::int64_t each = max((keys + kParts - 1) / kParts, static_cast<std::int64_t>(teams));
   const std::int64_t begin = part * each, end = min(begin + each, keys);
   if (begin >= end) {  // the whole block
@@ -274,7 +285,8 @@ __device__ __forceinline__ void load_tile(const DecodeAttentionArgs& args, const
 using ChunkSums = float[2][4];
 
 // Scales the logits of one half of a chunk's queries, turns them into weights, and takes them into
-// the running softmax. Keys before `end` count. `weights`: the first factor of the products with v.
+// the running softmax. Keys before `end` count, which may be none. `weights`: the first factor of
+// the products with v.
 template <typename T>
 __device__ __forceinline__ void weigh_chunk(ChunkSums& s, TileSums& r, unsigned (&weights)[4],
                                             int half, std::int64_t first, std::int64_t end, int t,
@@ -311,12 +323,13 @@ __device__ __forceinline__ void weigh_chunk(ChunkSums& s, TileSums& r, unsigned 
   }
 }
 
-// Keys [first, first + kChunk), of which those before `end` count.
+// Keys [first, first + kChunk), of which those before `end` are there. `seen`: those before count
+// for the rows g and g + 8.
 template <typename T>
 __device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, const T* keys,
                                              const T* values, std::int64_t first, std::int64_t end,
-                                             int g, int t, const unsigned (&q)[kTileDim / 16][4],
-                                             TileSums& r) {
+                                             const std::int64_t (&seen)[2], int g, int t,
+                                             const unsigned (&q)[kTileDim / 16][4], TileSums& r) {
   const auto row = [&](const T* from, int key) {
     return from + min(first + key, end - 1) * args.key_stride;
   };
@@ -347,7 +360,7 @@ __device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, co
   unsigned weights[4];
 #pragma unroll
   for (int half = 0; half < 2; ++half)
-    weigh_chunk<T>(s, r, weights, half, first, end, t, args.scale);
+    weigh_chunk<T>(s, r, weights, half, first, seen[half], t, args.scale);
 #pragma unroll
   for (int i = 0; i < kTileDim / 8; ++i) {
     const int h = i / 8, w = i % 8 / 2;
@@ -364,9 +377,7 @@ __device__ __forceinline__ TilePlace tile_place_of(const DecodeAttentionArgs& ar
   place.kv_head = static_cast<int>(blockIdx.x) / kParts;
   place.group = static_cast<int>(args.heads / args.kv_heads);
   place.first_row = args.query_starts == nullptr ? 0 : args.query_starts[sample];
-  const int end_row =
-      args.query_starts == nullptr ? static_cast<int>(args.rows) : args.query_starts[sample + 1];
-  place.pairs = (end_row - place.first_row) * place.group;
+  place.pairs = (static_cast<int>(end_row_of(args, sample)) - place.first_row) * place.group;
   place.first_pair = static_cast<int>(blockIdx.z) * kTile;
   return place;
 }
@@ -426,8 +437,7 @@ __global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArg
   const TilePlace place = tile_place_of(args);
   if (place.first_pair >= place.pairs) return;  // the whole block
 
-  const std::int64_t count =
-      min(static_cast<std::int64_t>(max(args.key_count[sample], 1)), args.capacity);
+  const std::int64_t count = keys_of(args, sample);
   const std::int64_t chunks = (count + kChunk - 1) / kChunk;
   // A part has at least a chunk for each warp.
   const std::int64_t each =
@@ -445,9 +455,15 @@ __global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArg
 
   unsigned q[kTileDim / 16][4];
   load_tile<T>(args, place, g, t, q);
+  std::int64_t seen[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int later = (place.pairs - 1 - place.first_pair - g - 8 * half) / place.group;
+    seen[half] = min(args.causal ? count - max(later, 0) : count, end);
+  }
   TileSums r;
   for (std::int64_t first = begin + warp * kChunk; first < end; first += kWarps * kChunk)
-    attend_chunk<T>(args, keys, values, first, end, g, t, q, r);
+    attend_chunk<T>(args, keys, values, first, end, seen, g, t, q, r);
 
   share_sums(r, shared, warp, g, t);
   __syncthreads();
@@ -497,10 +513,11 @@ std::int64_t shared_bytes(const DecodeAttentionArgs& args, int heads) {
 template <typename T>
 void launch_tiles(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const std::int64_t group = args.heads / args.kv_heads;
-  // As if all rows were one sample's; what is too many ends at once.
+  const std::int64_t most_rows = args.most_rows > 0 ? args.most_rows : args.rows;
+  // Of samples with fewer rows, what is too many ends at once.
   const dim3 blocks(static_cast<unsigned>(args.kv_heads * kParts),
                     static_cast<unsigned>(args.samples),
-                    static_cast<unsigned>((args.rows * group + kTile - 1) / kTile));
+                    static_cast<unsigned>((most_rows * group + kTile - 1) / kTile));
   constexpr std::size_t kBytes = kWarps * kTile * kTileWidth * sizeof(float);
   launch_chained(args.rows <= kChainedRows, attend_tile<T>, blocks, kThreads, kBytes, stream, args);
 }
@@ -543,6 +560,7 @@ const char* decode_attention_unsupported(const DecodeAttentionArgs& args) {
   }
   if (args.capacity < 1) return "the cache is empty";
   if (args.rows < 1 || args.rows > kMaxRows) return "rows are not 1 to 65535";
+  if (args.most_rows < 0) return "the most rows of a sample are below 0";
   if (args.samples < 1 || args.samples > kMaxRows) return "samples are not 1 to 65535";
   if (args.rows * (args.heads / args.kv_heads) > kTile * kMaxRows)
     return "rows times the heads of a key head are more than 2^20";

@@ -1,11 +1,12 @@
 // Attention of a few rows over the keys of a cache, as one new token or the markers of a picture
-// ask: grouped-query, rows of several samples, every row over all keys of its sample. The numbers
-// of keys are read on the device, so that a captured graph serves a growing cache. Two kernels:
-// every (key head, part of the keys, few queries) is one block that keeps a running softmax
-// (Milakov and Gimelshein, arXiv:1805.02867), then one block a head and row joins the parts, as
-// FlashDecoding does (Dao et al., https://crfm.stanford.edu/2023/10/12/flashdecoding.html).
+// ask: grouped-query, rows of several samples, every row over all keys of its sample or, causal,
+// but those of the sample's later rows. The numbers of keys are read on the device, so that a
+// captured graph serves a growing cache. Two kernels: every (key head, part of the keys, few
+// queries) is one block that keeps a running softmax (Milakov and Gimelshein, arXiv:1805.02867),
+// then one block a head and row joins the parts, as FlashDecoding does (Dao et al.,
+// https://crfm.stanford.edu/2023/10/12/flashdecoding.html).
 //   out[r][h] = sum_j softmax_j(scale * q[r][h] . k[s][j][h / group]) * v[s][j][h / group],
-//   j < key_count[s], s the sample of row r
+//   j < key_count[s], s the sample of row r; causal: j < key_count[s] - the rows of s behind r
 // in float32, rounded at the end; several rows in 16 bits with heads of 128 go through tensor
 // cores, with their weights rounded to the dtype. A row's bits do not depend on what other rows
 // there are, but for that.
@@ -29,10 +30,12 @@ struct DecodeAttentionArgs {
   void* out = nullptr;                         // [rows, heads, head_dim], packed
   float* parts = nullptr;                      // scratch, decode_attention_scratch() floats
   std::int64_t rows = 0, samples = 0, heads = 0, kv_heads = 0, head_dim = 0, capacity = 0;
+  std::int64_t most_rows = 0;      // that a sample has; 0: it may have all
   std::int64_t q_stride = 0;       // of a row of q
   std::int64_t key_stride = 0;     // of a row of keys and values
   std::int64_t sample_stride = 0;  // of a sample of keys and values
   float scale = 0;
+  bool causal = false;  // key_count is then at least the rows of its sample
   DType dtype = DType::f32;
 };
 

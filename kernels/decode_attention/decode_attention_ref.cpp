@@ -12,7 +12,11 @@ template <typename T>
 void attend_head(const DecodeAttentionArgs& args, std::int64_t row, std::int64_t sample,
                  std::int64_t head) {
   const std::int64_t dim = args.head_dim, stride = args.key_stride;
-  const std::int64_t keys = std::clamp<std::int64_t>(args.key_count[sample], 1, args.capacity);
+  const std::int64_t end_row =
+      args.query_starts == nullptr ? args.rows : args.query_starts[sample + 1];
+  const std::int64_t count = std::clamp<std::int64_t>(args.key_count[sample], 1, args.capacity);
+  const std::int64_t keys =
+      args.causal ? std::max<std::int64_t>(count - (end_row - 1 - row), 1) : count;
   const std::int64_t offset =
       sample * args.sample_stride + head / (args.heads / args.kv_heads) * dim;
   const T* q = static_cast<const T*>(args.q) + row * args.q_stride + head * dim;

@@ -84,10 +84,10 @@ inline constexpr std::string_view kSplitKv = "splitkv";
 // kHopper's kernel in e4m3. `auto` takes it for many queries when weights are fp8. A user cannot
 // ask for it either, because it has no causal mask for text.
 inline constexpr std::string_view kHopperFp8 = "hopper_fp8";
-// math, with values summed in the order of torch's products on a CPU on every device: key after
-// key, each 256 apart. Only replays of recordings use it, which were summed so: hundreds of equal
-// keys round alike, so that another order is further from the recording than its tolerance. A
-// launch for each key makes it slow on a GPU.
+// math, with values summed in the order of torch's products on a CPU with AVX-512 on every
+// device: key after key, each 256 apart. Only replays of recordings use it, which were summed so:
+// hundreds of equal keys round alike, so that another order is further from the recording than its
+// tolerance. A launch for each key makes it slow on a GPU.
 inline constexpr std::string_view kMathInOrder = "math_in_order";
 // Whether `backend` has attended in e4m3 since forget_served().
 bool served_in_fp8(const AttentionBackend& backend);
@@ -107,11 +107,11 @@ struct AutoOptions {
 // call `auto` takes the first backend in the device's order of preference that serves it. CPU:
 // sdpa, math. CUDA: hopper (compute capability 9.0, but under KernelPolicy::reference), cudnn
 // (Hopper or newer), flash, sdpa, math, with these exceptions: flash goes first for causal calls
-// and for few queries, splitkv before it for very few, and with weights in fp8 hopper_fp8 before
-// all for kFewestFp8Queries or more without a causal mask. A backend asked for by name throws
-// InputError with its reason when it cannot serve a call. Throws InputError for an unknown name
-// (lists those that a user may ask for) and for a backend that this build or device lacks (says
-// why).
+// and for few queries, splitkv before it for very few of either, and with weights in fp8 hopper_fp8
+// before all for kFewestFp8Queries or more without a causal mask. A backend asked for by name
+// throws InputError with its reason when it cannot serve a call. Throws InputError for an unknown
+// name (lists those that a user may ask for) and for a backend that this build or device lacks
+// (says why).
 std::unique_ptr<AttentionBackend> make_attention(std::string_view name, at::Device device,
                                                  AutoOptions options = {});
 

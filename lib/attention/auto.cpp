@@ -156,7 +156,8 @@ class AutoAttention final : public AttentionBackend {
   // times include their share of the plan.
   const Order& order(const AttentionCall& call) const {
     const std::int64_t queries = call.lengths->max_q;
-    if (call.causal) return first(FirstAttention::flash);
+    if (call.causal)
+      return first(queries <= kMostSplitQueries ? FirstAttention::splitkv : FirstAttention::flash);
     const AttentionBackend& fp8 = *many_.front();
     if (queries >= kFewestFp8Queries && fp8.name() == kHopperFp8 &&
         !fp8.kind_unsupported(kind_of(call)))

@@ -1,6 +1,6 @@
-// For few queries a sample, such as the markers of a picture: decode_attention (lib/ops) splits the
-// keys over the GPU's multiprocessors, where other kernels read them one after the other. Only
-// `auto` uses it, because it takes too few queries for a whole picture.
+// For few queries a sample, such as drafts or the markers of a picture: decode_attention (lib/ops)
+// splits the keys over the GPU's multiprocessors, where other kernels read them one after the
+// other. Only `auto` uses it, because it takes too few queries for a whole picture.
 #include <fmt/format.h>
 
 #include "lib/attention/backends.h"
@@ -11,7 +11,14 @@ namespace diptych {
 namespace {
 
 DecodeAttention decode_call(const AttentionCall& call) {
-  return {call.q, call.k, call.v, call.lengths->k_device, call.lengths->cu_q, call.scale};
+  return {call.q,
+          call.k,
+          call.v,
+          call.lengths->k_device,
+          call.lengths->cu_q,
+          call.scale,
+          call.causal,
+          call.lengths->max_q};
 }
 
 class SplitKvAttention final : public AttentionBackend {
@@ -32,7 +39,6 @@ class SplitKvAttention final : public AttentionBackend {
       return fmt::format("takes at most {} queries of a sample, not {}", kMostSplitQueries,
                          queries);
     }
-    if (call.causal && queries > 1) return "has no causal mask";  // one query sees all keys anyway
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
     if (std::optional<std::string> reason = extras_unsupported(call)) return reason;
     return decode_attention_unsupported(decode_call(call));

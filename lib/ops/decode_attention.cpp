@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <limits>
+
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
 #include "lib/ops/ops.h"
@@ -41,13 +44,20 @@ void check_arguments(const DecodeAttention& a) {
 }
 
 // Rows of one sample, q [rows, heads, head_dim] over keys [count, kv_heads, head_dim].
-Tensor attend(const Tensor& q, const Tensor& keys, const Tensor& values, double scale) {
+Tensor attend(const Tensor& q, const Tensor& keys, const Tensor& values, double scale,
+              bool causal) {
   const std::int64_t group = q.size(1) / keys.size(1);
   const auto per_head = [&](const Tensor& rows) {  // [heads, count, head_dim]
     return rows.to(at::kFloat).transpose(0, 1).repeat_interleave(group, 0);
   };
   const Tensor queries = q.to(at::kFloat).permute({1, 2, 0});          // [heads, head_dim, rows]
   const Tensor logits = at::bmm(per_head(keys), queries).mul_(scale);  // [heads, count, rows]
+  if (causal) {
+    const std::int64_t rows = q.size(0), count = keys.size(0);
+    const Tensor hidden =
+        at::ones({count, rows}, logits.options().dtype(at::kBool)).tril(rows - count - 1);
+    logits.masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+  }
   return at::bmm(at::softmax(logits, 1).transpose(1, 2), per_head(values))
       .transpose(0, 1)
       .to(q.scalar_type());
@@ -67,7 +77,7 @@ Tensor reference(const DecodeAttention& a) {
     if (rows == 0) continue;
     out.narrow(0, first, rows)
         .copy_(attend(a.q.narrow(0, first, rows), a.keys[sample].narrow(0, 0, count),
-                      a.values[sample].narrow(0, 0, count), a.scale));
+                      a.values[sample].narrow(0, 0, count), a.scale, a.causal));
   }
   return out;
 }
@@ -90,6 +100,8 @@ kernels::DecodeAttentionArgs kernel_args(const DecodeAttention& a) {
   args.key_stride = ops::stride_of(a.keys, 1);
   args.sample_stride = ops::stride_of(a.keys, 0);
   args.scale = static_cast<float>(a.scale);
+  args.causal = a.causal;
+  args.most_rows = a.most_rows;
   args.dtype = ops::kernel_dtype(a.q);
   return args;
 }

@@ -101,9 +101,11 @@ struct DecodeAttention {
   Tensor query_starts;  // int32 [samples + 1], ascending from 0: sample s has the rows of q from
                         // [s] to before [s + 1]; undefined: all are of one sample
   double scale = 0;
+  bool causal = false;  // lower-right aligned: row j of n does not see the last n - 1 - j keys
+  std::int64_t most_rows = 0;  // of a sample, where the host knows it; rows beyond are not computed
 };
-// Attention of a few rows, each over all keys of its sample: a new token's, or a picture's
-// markers'.
+// Attention of a few rows, each over all keys of its sample or those up to its own: a new token's,
+// drafts', or a picture's markers'.
 // -> [rows, heads, head_dim] in q's dtype, contiguous, softmax in float32. Query head h reads key
 // head h / (heads / kv_heads). The kernel reads both tables on the device, never on the host, and a
 // row gives the same bits alone and beside others (but see the kernel's header). Throws c10::Error

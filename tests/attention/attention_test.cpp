@@ -293,12 +293,13 @@ TEST_CASE("auto asks first what a tuning says, of calls that it knows") {
   CHECK(server(3, 16, false) == "cudnn");
   CHECK(server(250, 16, false) == "flash");
   CHECK(server(5, 16, false) == "splitkv");
-  // Of others nothing was measured: very few queries go to splitkv, few and causal calls to flash.
+  // Of others nothing was measured: very few queries go to splitkv, few and causal ones to flash.
   CHECK(server(7, 16, false) == "splitkv");
   CHECK(server(16, 16, false) == "splitkv");
   CHECK(server(17, 16, false) == "flash");
   CHECK(server(150, 16, false) == "cudnn");
-  CHECK(server(3, 16, true) == "flash");
+  CHECK(server(3, 16, true) == "splitkv");
+  CHECK(server(150, 16, true) == "flash");
   CHECK(server(3, 32, false) == "splitkv");
   CHECK(server(3, 16, false, at::kFloat) == "splitkv");
   // Without it, few queries go where others do.

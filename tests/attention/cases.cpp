@@ -42,7 +42,7 @@ std::vector<std::string> usable_backends(at::Device device) {
 bool should_serve(const std::string& backend, const AttentionCall& call) {
   if (backend == kSplitKv) {
     const std::int64_t queries = call.lengths->max_q, lanes = call.q.size(2) / 8;  // of bfloat16
-    return queries <= 16 && (queries == 1 || !call.causal) && (lanes & (lanes - 1)) == 0;
+    return queries <= 16 && (lanes & (lanes - 1)) == 0;
   }
   const bool half = call.q.scalar_type() == at::kBFloat16;
   if (backend == kHopper) return half && call.q.size(2) == 128;

@@ -486,6 +486,7 @@ Tensor few_rows_reference(const DecodeAttention& call) {
   args.key_stride = call.keys.stride(1);
   args.sample_stride = call.keys.stride(0);
   args.scale = static_cast<float>(call.scale);
+  args.causal = call.causal;
   args.dtype = kernel_dtype(call.q.scalar_type());
   kernels::decode_attention_ref(args);
   return expected;
@@ -507,6 +508,8 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
   std::vector<FewRows> cases = {{{3}, {40}, true},
                                 {{16}, {700}, false},
                                 {{2, 2}, {700, 37}, true},
+                                {{16, 5}, {16, 600}, true},
+                                {{9}, {80}, false},
                                 {{1, 16, 3}, {5, 300, 1}, false},
                                 {{1, 0, 2, 1}, {33, 9, 257, 64}, true}};
   for (const std::int32_t count : {1, 2, 31, 33, 257, 700}) cases.push_back({{1}, {count}, false});
@@ -517,17 +520,23 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
       std::vector<FewRows> of_heads = cases;
       if (h.head_dim == 128) of_heads.push_back(markers);
       for (const FewRows& few : of_heads) {
-        const DecodeAttention call = few_rows_call(few, h, dtype, generator);
+        DecodeAttention call = few_rows_call(few, h, dtype, generator);
         const auto there = [&](const Tensor& t) { return moved(t, device); };
-        const Tensor got =
-            decode_attention({there(call.q), there(call.keys), there(call.values),
-                              there(call.key_count), there(call.query_starts), call.scale},
-                             policy);
-        check_sums(got, few_rows_reference(call),
-                   fmt::format("{} {}/{} x {}, {}", c10::toString(dtype), h.heads, h.kv_heads,
-                               h.head_dim, describe(few)),
-                   *std::ranges::max_element(few.keys));
-        CHECK(got.is_contiguous());
+        for (const bool causal : {false, true}) {
+          // Each row has a key of its own.
+          if (causal && !std::ranges::equal(few.rows, few.keys, std::less_equal())) continue;
+          call.causal = causal;
+          const Tensor got =
+              decode_attention({there(call.q), there(call.keys), there(call.values),
+                                there(call.key_count), there(call.query_starts), call.scale, causal,
+                                causal ? *std::ranges::max_element(few.rows) : 0},
+                               policy);
+          check_sums(got, few_rows_reference(call),
+                     fmt::format("{} {}/{} x {}, {}{}", c10::toString(dtype), h.heads, h.kv_heads,
+                                 h.head_dim, describe(few), causal ? ", causal" : ""),
+                     *std::ranges::max_element(few.keys));
+          CHECK(got.is_contiguous());
+        }
       }
     }
   }

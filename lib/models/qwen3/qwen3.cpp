@@ -41,7 +41,7 @@ Qwen3 Qwen3::load(const Weights& weights, const Qwen3Config& config,
 }
 
 Tensor Qwen3::embed(const Tensor& ids) const {
-  return embed_tokens.index_select(0, ids.clamp_min(0));
+  return at::index(embed_tokens, {ids.clamp_min(0)});
 }
 
 Tensor Qwen3::logits(const Tensor& hidden, const Kernels& kernels) const {

@@ -1,7 +1,5 @@
 #include "lib/pipelines/drafting/block_attention.h"
 
-#include <vector>
-
 #include <fmt/format.h>
 
 #include "lib/ops/ops.h"
@@ -11,6 +9,8 @@ namespace diptych {
 namespace {
 
 constexpr const char* kFlash = "flash";
+// Of masked blocks: more fill a GPU without splitting their keys.
+constexpr std::int64_t kMostMaskedRows = 128;
 
 std::optional<std::string> heads_unsupported(const QwenConfig& config, const Runtime& runtime,
                                              std::int64_t width) {
@@ -34,33 +34,11 @@ BlockAttention::BlockAttention(const AttentionKind& kind, KernelPolicy kernels)
 
 Tensor BlockAttention::forward(const AttentionCall& call) const {
   const AttentionLengths& lengths = *call.lengths;
-  const bool masked = call.causal && lengths.max_q > 1;
-  if (flash_ && (masked || lengths.max_q > kMostSplitQueries)) return flash_->forward(call);
-  if (masked) return attend_rows(call);
-  return decode_attention({call.q, call.k, call.v, lengths.k_device, lengths.cu_q, call.scale},
+  const bool fills_device = call.causal && lengths.total_q > kMostMaskedRows;
+  if (flash_ && (lengths.max_q > kMostSplitQueries || fills_device)) return flash_->forward(call);
+  return decode_attention({call.q, call.k, call.v, lengths.k_device, lengths.cu_q, call.scale,
+                           call.causal, lengths.max_q},
                           kernels_);
-}
-
-// Row j of n sees all but the last n - 1 - j keys of its sample.
-Tensor BlockAttention::attend_rows(const AttentionCall& call) const {
-  const AttentionLengths& lengths = *call.lengths;
-  const auto numbers = lengths.k_device.options();
-  std::vector<Tensor> outputs;
-  std::int64_t first = 0;
-  for (std::int64_t sample = 0; sample < lengths.samples(); ++sample) {
-    const std::int64_t rows = lengths.q[static_cast<std::size_t>(sample)];
-    const auto of_each_row = [&](const Tensor& keys) {
-      const Tensor own = keys.narrow(0, sample, 1);
-      return own.expand({rows, own.size(1), own.size(2), own.size(3)});
-    };
-    const Tensor counts = lengths.k_device.narrow(0, sample, 1) + at::arange(1 - rows, 1, numbers);
-    outputs.push_back(
-        decode_attention({call.q.narrow(0, first, rows), of_each_row(call.k), of_each_row(call.v),
-                          counts, at::arange(rows + 1, numbers), call.scale},
-                         kernels_));
-    first += rows;
-  }
-  return outputs.size() == 1 ? outputs.front() : at::cat(outputs);
 }
 
 std::optional<std::string> why_not_on_device(const QwenConfig& target, const QwenConfig* drafter,

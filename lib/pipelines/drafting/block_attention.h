@@ -14,9 +14,8 @@
 
 namespace diptych {
 
-// decode_attention (lib/ops) for single rows and for few that see all keys; flash for more and
-// under a causal mask. Where flash does not take the dtype, the rows of a masked block become
-// samples of their own for decode_attention, each with its own number of keys.
+// decode_attention (lib/ops) for few rows of a text, flash for more and for many texts that are
+// masked.
 class BlockAttention final : public AttentionBackend {
  public:
   explicit BlockAttention(const AttentionKind& kind, KernelPolicy kernels);
@@ -29,8 +28,6 @@ class BlockAttention final : public AttentionBackend {
   Tensor forward(const AttentionCall& call) const override;
 
  private:
-  Tensor attend_rows(const AttentionCall& call) const;
-
   KernelPolicy kernels_;
   std::unique_ptr<AttentionBackend> flash_;  // null: it does not take this kind
 };

@@ -97,8 +97,9 @@ QwenRows BlockRunner::drafter_rows(const Packed& packed) const {
 QwenRows BlockRunner::rows_at(const Tensor& positions, const Packed& packed,
                               const Rotation& table) {
   QwenRows rows;
-  rows.cos = table.cos.index_select(0, positions);
-  rows.sin = table.sin.index_select(0, positions);
+  // index_select() on a GPU takes few rows one after the other.
+  rows.cos = at::index(table.cos, {positions});
+  rows.sin = at::index(table.sin, {positions});
   rows.slots = packed.slots;
   rows.lengths = &packed.lengths;
   return rows;
