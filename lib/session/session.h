@@ -41,7 +41,7 @@ class Session {
   // The jobs of the run() behind the next one, which stay until then. They may be run otherwise, or
   // not at all.
   virtual void expect_next(const JobGroup& /*jobs*/) {}
-  // Runs the jobs together; several must share pairwise and paint one picture each. Throws
+  // Runs the jobs together; several must share pairwise and make one result each. Throws
   // Interrupted between steps.
   virtual void run(const JobGroup& jobs, Progress& progress, const Results& results) = 0;
   // What only some families can do; null pointers for what this one cannot.

@@ -4,12 +4,14 @@
 #include <string>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lib/base/clip_formats.h"
 #include "lib/base/text_file.h"
 #include "lib/media/video/clip_read.h"
 #include "tests/cli/process.h"
+#include "tests/cli/record.h"
 #include "tests/cli/words.h"
 #include "tests/support/skip.h"
 #include "tests/support/tiny_model.h"
@@ -360,6 +362,35 @@ TEST_CASE("items of a list are refused likewise") {
                                folder.file("out"), "--device", "cpu", "-q"});
   CHECK(outcome.code == 4);
   CHECK(has(outcome.err, "guidance_scale_2: has no effect on a model with one transformer"));
+}
+
+TEST_CASE("items that share forwards are recorded and come out again") {
+  if (lacks_recordings()) return;
+  const test::Folder folder;
+  // More texts than are kept; some sizes share with none.
+  std::string list;
+  for (int i = 0; i < 270; ++i)
+    list += fmt::format("{{\"prompt\": \"{} cats\", \"seed\": {}, \"size\": \"{}\"}}\n", i, i,
+                        i % 9 == 8 ? "48x32" : "32x32");
+  folder.write("list.jsonl", list);
+  for (const std::string& model : {wan(), cosmos("checkpoint_t2i")}) {
+    CAPTURE(model);
+    const std::string out = folder.file(fs::path(model).parent_path().filename().string());
+    const Outcome outcome =
+        run({"batch", folder.file("list.jsonl"), "-m", model, "-o", out, "--task", "t2i", "--steps",
+             "2", "--device", "cpu", "--batch-size", "4"});
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.code == 0);
+    CHECK(has(outcome.err, "270 items: 270 done, 0 failed, 0 skipped in "));
+    CHECK_FALSE(test::record_of(out + "/0269.png").contains("together"));
+    for (const char* name : {"/0001.png", "/0268.png"}) {
+      CAPTURE(name);
+      CHECK(test::record_of(out + name)["together"]["others"].size() == 3);
+      const Outcome again = run({"inspect", out + name, "--replay", "--model", model, "-q"});
+      CAPTURE(again.err);
+      CHECK(has(again.out, ": identical, "));
+    }
+  }
 }
 
 TEST_CASE("a flag that one family alone has names the family") {

@@ -9,6 +9,7 @@
 #include "lib/pipelines/wan/checkpoint.h"
 #include "lib/pipelines/wan/describe.h"
 #include "lib/pipelines/wan/loras.h"
+#include "lib/session/make_runtime.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/support/folder.h"
 #include "tests/support/skip.h"
@@ -178,6 +179,30 @@ TEST_CASE("a second transformer makes two experts of a single one" *
   const auto& checkpoint = dynamic_cast<WanCheckpoint&>(session.checkpoint());
   CHECK(checkpoint.has_experts());
   CHECK(checkpoint.index().boundary_ratio == 0.875);
+}
+
+TEST_CASE("where one expert has room, the other is read when it is asked for" *
+          doctest::test_suite("needs goldens")) {
+  const fs::path goldens = full_goldens();
+  if (goldens.empty()) return test::skip("the full recordings are not here");
+  const RunConfig config = config_of(goldens / "checkpoint_a14b");
+  Log log(LogLevel::quiet);
+  Progress progress(log, ProgressStyle::none);
+  const Runtime runtime = make_runtime(config, log);
+  WanCheckpoint one(config, runtime, log), both(config, runtime, log);
+  MemoryPlan plan;
+  plan.held = {{"transformer", 0}};
+  one.load(plan, progress);
+  plan.held = {{"experts", 0}};
+  both.load(plan, progress);
+  CHECK_FALSE(one.keeps_experts());
+  CHECK(both.keeps_experts());
+  const auto tables = [](WanCheckpoint& checkpoint, std::size_t place) {
+    return checkpoint.expert(place).block_tables;
+  };
+  for (const std::size_t place : {0, 1, 0})
+    CHECK(at::equal(tables(one, place), tables(both, place)));
+  CHECK_FALSE(at::equal(tables(both, 0), tables(both, 1)));
 }
 
 TEST_CASE("all differences of a LoRA file, up to the latent" *

@@ -269,10 +269,18 @@ class BatchRun {
       if (has_next && !looks_ahead) chosen = choose(groups_[g + 1]);
     }
     report_ = session_->report();
-    if (!shares_session_) return;
-    report_.seconds = stages_between(before, report_);
-    report_.steps_per_second = report_.tokens_per_second = 0;  // of all lists
-    report_.drafting.reset();
+    if (shares_session_) {
+      report_.seconds = stages_between(before, report_);
+      report_.steps_per_second = report_.tokens_per_second = 0;  // of all lists
+      report_.drafting.reset();
+    }
+    const auto encode =
+        std::ranges::find(report_.seconds, "encode", &std::pair<std::string, double>::first);
+    if (encode == report_.seconds.end()) {
+      report_.seconds.emplace_back("encode", written_seconds_);
+    } else {
+      encode->second += written_seconds_;
+    }
   }
 
   // Runs the group once more, for nothing but what only a first run takes. What fails here fails
@@ -465,7 +473,9 @@ class BatchRun {
       outcome.records[request].finish_reason = finish_reason;
     };
     session_->run(jobs, progress_, results);
+    const double began = steady_seconds();
     write_together(members, outcome);
+    written_seconds_ += steady_seconds() - began;
   }
 
   static bool records_text(const PlannedItem& item) {
@@ -623,6 +633,7 @@ class BatchRun {
   Progress progress_;
   std::optional<EarlierRun> earlier_;             // of the folder
   double started_, loaded_ = 0;                   // seconds
+  double written_seconds_ = 0;                    // behind the session's runs, of results together
   std::size_t run_count_ = 0;                     // items that ran to their end
   std::size_t agreements_ = 0;                    // of the ranks
   std::vector<State> states_;                     // per item

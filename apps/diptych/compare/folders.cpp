@@ -96,8 +96,10 @@ class FolderComparison {
     total_.pictures += report.pictures;
     total_.traces += report.traces;
     total_.tensors.insert(total_.tensors.end(), report.tensors.begin(), report.tensors.end());
-    if (report.extremes) totals_.add(name, *report.extremes);
-    totals_.add_seconds(pair.seconds);
+    if (report.extremes) {
+      totals_.add(name, *report.extremes);
+      totals_.add_seconds(pair.seconds);
+    }
     failed_ += report.pass ? 0 : 1;
     if (prints_table()) {
       table_.print_row(name, pair, report);

@@ -132,7 +132,10 @@ class MadeFrom {
     check_messages();
     for (std::size_t i = 0; i < runs_.size(); ++i) {
       RunConfig& run = runs_[i];
-      run.noise = find_file(run.noise, "began with the noise");
+      run.noise =
+          find_file(run.noise, i == record_.place
+                                   ? "began with the noise"
+                                   : "was painted together with one that began with the noise");
       run.cache_calibration = find_file(run.cache_calibration, "was painted with the calibration");
       find_weights(run);
       find_messages(run, record_.together[i].messages_sha256);

@@ -1,4 +1,4 @@
-// A request as Cosmos-Predict2 reads it, made once; and one run of it. specs: cosmos.md sections 2
+// A request as Cosmos-Predict2 reads it, made once. specs: cosmos.md sections 2
 // to 8.
 #pragma once
 

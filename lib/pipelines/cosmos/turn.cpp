@@ -1,6 +1,5 @@
 #include "lib/pipelines/cosmos/turn.h"
 
-#include <functional>
 #include <utility>
 
 #include <fmt/format.h>

@@ -40,7 +40,7 @@ class DitCheckpoint {
   virtual void load(const MemoryPlan& plan, Progress& progress) = 0;
   virtual bool is_loaded() const = 0;
   virtual bool is_dummy() const = 0;  // random weights
-  // Weights that are not all on the device at a time, such as experts of a noise level.
+  // Whether the autoencoder works in tiles from now on.
   virtual void use_strips(bool strips) = 0;
   // A name for the files' content; reads them all, slow. A stop requested meanwhile ends it early.
   virtual std::string weights_hash(const std::stop_token& stop) const = 0;

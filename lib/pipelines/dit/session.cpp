@@ -85,7 +85,7 @@ void DitSession::require_attention() const {
 
 bool DitSession::may_share(const RunConfig& a, const RunConfig& b) const {
   const auto alone = [this](const RunConfig& c) {
-    // What is given conditions every step, and draws. TeaCache decides by all rows of a forward.
+    // What is given conditions every step, and draws. TeaCache decides for a whole forward.
     return runtime_.ranks != nullptr || c.reads_images() || c.reads_videos() ||
            c.sampling.batch_count != 1 || !c.trace.empty() || c.cache_report ||
            c.cache_mode == StepCacheMode::teacache;
@@ -103,14 +103,13 @@ std::unique_ptr<Job> DitSession::make_job(const RunConfig& request) {
 
 void DitSession::load(std::span<const JobGroup> expected, Progress& progress) {
   if (checkpoint_->is_loaded()) return;
-  std::vector<std::vector<DitJob*>> runs;
-  for (const JobGroup& group : expected) {
-    runs.push_back(own_jobs(group));
-    for (const DitJob* job : runs.back()) checkpoint_->texts().expect(job->texts);
-  }
-  if (runs.empty()) return;
+  std::vector<DitJob*> jobs;
+  for (const JobGroup& group : expected)
+    std::ranges::copy(own_jobs(group), std::back_inserter(jobs));
+  for (const DitJob* job : jobs) checkpoint_->texts().expect(job->texts);
+  if (jobs.empty()) return;
   try {
-    read_weights(runs, progress);
+    read_weights(jobs, progress);
   } catch (const InputError&) {  // run() will say so, of each request alone
     if (checkpoint_->is_loaded()) throw;
     why_not_loaded_ = std::current_exception();
@@ -130,21 +129,22 @@ void DitSession::encode_texts(DitJobs jobs, Progress& progress) {
     const std::int64_t held = checkpoint_->is_loaded() ? plan_.held_bytes() : 0;
     room = *budget_.device - kCudaBytes - held;
   }
-  for (const DitJob* job : jobs) checkpoint_->texts().encode(job->texts, room, log_, progress);
+  std::vector<TokenIds> texts;
+  for (const DitJob* job : jobs) texts.insert(texts.end(), job->texts.begin(), job->texts.end());
+  checkpoint_->texts().encode(texts, room, log_, progress);
   clock_.lap(report_, "text", runtime_.device);
 }
 
-// Placed so that each of these runs fits, the least that one of them leaves on the device. The text
-// encoder comes and goes first.
-void DitSession::read_weights(std::span<const std::vector<DitJob*>> runs, Progress& progress) {
+// Placed so that each of these jobs fits alone, the least of the transformer that one of them
+// leaves on the device. The text encoder comes and goes first.
+void DitSession::read_weights(DitJobs jobs, Progress& progress) {
   clock_.start();
   bool planned = false;
-  const auto kept = [](const MemoryPlan& plan) {
-    return plan.choice.offload ? plan.choice.offload->resident : std::int64_t{1} << 40;
-  };
-  for (const std::vector<DitJob*>& run : runs) {
+  // The first part is the transformer, or two.
+  const auto kept = [](const MemoryPlan& plan) { return plan.held.front().second; };
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
     MemoryPlan plan =
-        fit_memory(checkpoint_->costs(run), wishes_of(config_, *run.front()), budget_);
+        fit_memory(checkpoint_->costs(jobs.subspan(i, 1)), wishes_of(config_, *jobs[i]), budget_);
     if (!planned || kept(plan) < kept(plan_)) plan_ = std::move(plan);
     planned = true;
     if (!budget_.device) break;  // on the CPU nothing is chosen
@@ -154,7 +154,7 @@ void DitSession::read_weights(std::span<const std::vector<DitJob*>> runs, Progre
   log_.debug("memory planned: {}", plan_.summary());
   if (budget_.device && plan_.choice.offload && config_.offload == OffloadWish::automatic)
     log_.warning("the weights do not fit: some wait in host memory (--offload layers)");
-  encode_texts(runs.front(), progress);
+  encode_texts(jobs.first(1), progress);
   checkpoint_->load(plan_, progress);
   if (runtime_.quantization != Quantization::none) {
     const auto bytes = [&](const MatrixFormat& format) {
@@ -172,10 +172,19 @@ void DitSession::read_weights(std::span<const std::vector<DitJob*>> runs, Progre
   log_.mark("weights are read");
 }
 
-// What was loaded stays where it is.
+// What was loaded stays where it is. Jobs run together only where that changes nothing of them.
 void DitSession::plan_run(DitJobs jobs) {
-  plan_ = refit_memory(checkpoint_->costs(jobs), wishes_of(config_, *jobs.front()), budget_,
-                       plan_.choice.offload);
+  const auto plan_of = [&](DitJobs some) {
+    return refit_memory(checkpoint_->costs(some), wishes_of(config_, *some.front()), budget_,
+                        plan_.choice.offload);
+  };
+  MemoryPlan plan = plan_of(jobs);
+  if (jobs.size() > 1) {
+    const MemoryChoice alone = plan_of(jobs.first(1)).choice;
+    if (plan.choice.batched != alone.batched || plan.choice.strips != alone.strips)
+      throw InputError("{} requests do not fit into memory together as they do alone", jobs.size());
+  }
+  plan_ = std::move(plan);
   checkpoint_->use_strips(plan_.choice.strips);
   report_.strips = plan_.choice.strips;
 }
@@ -196,8 +205,7 @@ void DitSession::run(const JobGroup& jobs, Progress& progress, const Results& re
 void DitSession::make_ready(DitJobs jobs, Progress& progress) {
   for (DitJob* job : jobs) job->read_inputs();
   clock_.start();
-  const std::vector<DitJob*> run(jobs.begin(), jobs.end());
-  if (!checkpoint_->is_loaded()) read_weights(std::span(&run, 1), progress);
+  if (!checkpoint_->is_loaded()) read_weights(jobs, progress);
   plan_run(jobs);
   encode_texts(jobs, progress);
 }
@@ -220,24 +228,24 @@ std::size_t DitSession::most_samples(const Job& job) const {
 
 StepRecording DitSession::record_steps(const JobGroup& jobs, Progress& progress) {
   const c10::InferenceMode inference;
-  std::vector<std::vector<DitJob*>> runs;
-  for (DitJob* job : own_jobs(jobs)) {
+  const std::vector<DitJob*> own = own_jobs(jobs);
+  for (DitJob* job : own) {
     TORCH_CHECK(job->step_cache.mode == StepCacheMode::none,
                 "[calibrate] steps are recorded without a step cache");
     job->records_steps = true;
-    runs.push_back({job});
     checkpoint_->texts().expect(job->texts);
+    job->read_inputs();
   }
-  for (const std::vector<DitJob*>& run : runs) run.front()->read_inputs();
-  if (!checkpoint_->is_loaded()) read_weights(runs, progress);
+  if (!checkpoint_->is_loaded()) read_weights(own, progress);
   StepChangeRecorder recorder;
-  for (const std::vector<DitJob*>& run : runs) {
-    make_ready(run, progress);
-    const std::unique_ptr<DitTurn> turn = checkpoint_->make_turn(run);
+  for (DitJob* const& job : own) {
+    const DitJobs alone(&job, 1);
+    make_ready(alone, progress);
+    const std::unique_ptr<DitTurn> turn = checkpoint_->make_turn(alone);
     turn->record_steps(recorder);
-    turn->read(run.front()->config().sampling.seed, nullptr);
+    turn->read(job->config().sampling.seed, nullptr);
     recorder.begin_picture();
-    paint(run, *turn, 0, true, nullptr, progress);
+    paint(alone, *turn, 0, true, nullptr, progress);
   }
   report_.weights_hash = weights_hash();
   clock_.lap(report_, "hash", runtime_.device);

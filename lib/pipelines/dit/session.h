@@ -53,7 +53,7 @@ class DitSession final : public Session, StepCalibrator, StepTimer {
   // What comes before steps: inputs, weights and texts.
   void make_ready(DitJobs jobs, Progress& progress);
   void encode_texts(DitJobs jobs, Progress& progress);
-  void read_weights(std::span<const std::vector<DitJob*>> runs, Progress& progress);
+  void read_weights(DitJobs jobs, Progress& progress);
   void plan_run(DitJobs jobs);
   bool batches(DitJobs jobs, DitTurn& turn, const Tensor& x);
   void tell_sequential(const std::string& why);

@@ -1,4 +1,4 @@
-// A request as Wan reads it, made once; and one run of it. specs: wan.md sections 2 to 9.
+// A request as Wan reads it, made once. specs: wan.md sections 2 to 9.
 #pragma once
 
 #include <array>

@@ -95,10 +95,14 @@ void replay_clip(DitSession& session, const RunConfig& config, const RecordedCas
   auto& checkpoint = dynamic_cast<WanCheckpoint&>(session.checkpoint());
   WanJob job(request, checkpoint, log);
   job.is_recorded = true;
-  // As the reference sums them. One key with their weight is nearer to float64, and so further from
-  // the recording: by 6e-6 behind the first cross attention, which guidance multiplies (with it
-  // t2v_unipc_batched and t2v_unipc_sequential exceed their tolerance, by 1.5 at most).
-  job.shared_keys = SharedKeys::repeated;
+  // Where they are summed as the reference does. One key with their weight is nearer to float64,
+  // and so further from the recording: by 6e-6 behind the first cross attention, which guidance
+  // multiplies (with it t2v_unipc_batched and t2v_unipc_sequential exceed their tolerance, by 1.5
+  // at most). Summed in another order they are further away.
+  const Runtime& runtime = checkpoint.runtime();
+  if (runtime.device.is_cpu() ||
+      runtime.paint_attention.of(AttentionRole::self).name() == kMathInOrder)
+    job.shared_keys = SharedKeys::repeated;
   const SafetensorsFile inputs = SafetensorsFile::open(recorded.folder / "inputs.safetensors");
   job.recorded_noise = inputs.view("initial_latents")[0].to(at::kFloat).clone();
   Progress progress(log, ProgressStyle::none);
@@ -111,7 +115,7 @@ void replay_clip(DitSession& session, const RunConfig& config, const RecordedCas
 // A GPU's products sum the keys of a text in another order than those of the recording.
 void attend_in_order(RunConfig& config, Log& log) {
   std::string& attention = config.paint_attention.default_backend;
-  if (config.device.kind == DeviceChoice::Kind::cpu || config.dtype != DtypeChoice::float32 ||
+  if (resolve_device(config.device, log).is_cpu() || config.dtype != DtypeChoice::float32 ||
       attention != "auto")
     return;
   attention = kMathInOrder;

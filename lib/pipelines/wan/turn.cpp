@@ -1,5 +1,6 @@
 #include "lib/pipelines/wan/turn.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
