@@ -354,13 +354,11 @@ class BatchRun {
     check_interrupted();
     const auto error = attempt(members);
     if (!error) return;
-    log_.warning("{} to {} together: {}; now one by one", items_[members.front()].id,
-                 items_[members.back()].id, *error);
-    for (const std::size_t i : members) {
-      if (!is_pending(i)) continue;
-      check_interrupted();
-      attempt(std::span(&i, 1));
-    }
+    const std::size_t half = members.size() / 2;
+    log_.warning("{} to {} together: {}; now in parts of {} and {}", items_[members.front()].id,
+                 items_[members.back()].id, *error, half, members.size() - half);
+    run_group(members.first(half));
+    run_group(members.subspan(half));
   }
 
   // Those of the members that the leading rank can run, which the ranks that share them then run
