@@ -454,6 +454,19 @@ TEST_CASE("what is made from more than a text says so") {
         "of them\n");
 }
 
+TEST_CASE("a prompt that is cut is told by its first words") {
+  if (lacks_recordings()) return;
+  const test::Folder folder;
+  std::string prompt = "a cat";
+  for (int i = 0; i < 600; ++i) prompt += " and a cat";
+  const Outcome outcome =
+      run({"generate", "-m", wan(), "-p", prompt, "--task", "t2i", "--size", "32x32", "--steps",
+           "2", "--device", "cpu", "-o", folder.file("a.png")});
+  CHECK(outcome.code == 0);
+  CHECK(has(outcome.err, "[WARN ] --prompt: \"a cat and a cat and a cat"));
+  CHECK(has(outcome.err, " tokens, of which the model reads the first 512\n"));
+}
+
 TEST_CASE("a stage config of one family and a folder of another") {
   if (lacks_recordings()) return;
   CHECK(has(refused({"generate", "-c", test::kTinyConfig, "-m", wan(), "-p", "x", "-o", "x.png"}),

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
+#include "lib/base/messages.h"
 #include "lib/session/memory/plan.h"
 
 namespace diptych {
@@ -42,8 +43,9 @@ TokenIds DitTexts::tokenize(std::string_view text, std::string_view setting, Log
   TokenIds ids = about(Setting::of(setting), [&] { return tokenizer_->encode(text); });
   const auto count = static_cast<std::int64_t>(ids.size());
   if (count <= kMostIds) return ids;
-  log.warning_once(fmt::format("{}: {} tokens, of which the model reads the first {}",
-                               Setting::of(setting).label, count, kMostIds));
+  log.warning_once(fmt::format("{}: \"{}\" has {} tokens, of which the model reads the first {}",
+                               Setting::of(setting).label, printable(shortened(text)), count,
+                               kMostIds));
   return tokenizer_->truncate(ids, kMostIds);
 }
 
