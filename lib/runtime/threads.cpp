@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include "lib/base/error.h"
@@ -30,6 +31,10 @@ void require_threads() {
     throw RunError("{} threads: the system starts no more than {} ({}); fewer: OMP_NUM_THREADS={}",
                    wanted, started, problem.message(), std::max<std::size_t>(1, started / 2));
   }
+}
+
+void set_up_vector_functions() {
+  at::zeros({16}, at::kFloat).exp_();  // by one thread
 }
 
 }  // namespace diptych

@@ -86,6 +86,7 @@ Setting attention_setting(std::string_view field, const StageAttention& stage) {
 Runtime make_runtime(const RunConfig& config, Log& log, std::span<const AttentionRole> roles,
                      const std::function<StoredWeights()>& stored) {
   require_threads();
+  set_up_vector_functions();
   Runtime runtime;
   runtime.device = resolve_device(config.device, log);
   if (runtime.device.is_cuda())

@@ -87,6 +87,7 @@ void check_backend(const std::string& name, at::Device device, const AttentionCa
 }  // namespace
 
 void check_table(at::Device device) {
+  at::zeros({16}, at::kFloat).exp_();  // set_up_vector_functions() (lib/runtime/threads.h)
   for (const Case& shape : table()) {
     const Inputs plain = make_inputs(shape, 1e4);
     for (const bool causal : {false, true}) {
