@@ -22,14 +22,15 @@ inline constexpr int kAttentionDims = 128;  // of a head
 inline constexpr int kGroupRows = 64;       // of q, that a warpgroup multiplies
 
 // How a kernel is made: of elements T, with a causal mask or not, with kClusterOf blocks of a
-// cluster that share what they load of keys and values. Values in e4m3 lie in blocks of keys, as
+// cluster that share what they load of keys and values, with a bias of each sample's last key or
+// not. Values in e4m3 lie in blocks of keys, as
 // quantize_attention writes them. ArgsOf: the kernel's arguments.
-template <typename T, typename ArgsOf, bool kCausalMask, int kClusterOf>
+template <typename T, typename ArgsOf, bool kCausalMask, int kClusterOf, bool kLastKeyBias = false>
 struct AttentionKind {
   using Element = T;
   using Args = ArgsOf;
   using Causal = std::bool_constant<kCausalMask>;
-  static constexpr bool kE4m3 = std::is_same_v<T, __nv_fp8_e4m3>;
+  static constexpr bool kE4m3 = std::is_same_v<T, __nv_fp8_e4m3>, kBiased = kLastKeyBias;
   static constexpr int kBlocks = kClusterOf;
   static constexpr int kGroups = kE4m3 ? 3 : 2;  // warpgroups that multiply
   static constexpr int kThreads = (kGroups + 1) * kWarpgroup;
@@ -359,6 +360,15 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
       four = {of[0], of[1], of[2], of[3]};
     }
   };
+  // Adds the bias of key `last` of these to scores, which are not scaled yet.
+  const auto add_bias = [&](auto& scores, float bias, int last) {
+    if constexpr (K::kBiased) {
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(sizeof(scores) / sizeof(float)); ++i) {
+        if (i / 4 * 8 + 2 * (lane % 4) + i % 2 == last) scores[i] += bias;
+      }
+    }
+  };
   const unsigned q_of_warp =
       shared_address(shared.q) +
       static_cast<unsigned>((group * kGroupRows + thread / kWarp * 16) * kSwizzledBytes);
@@ -373,6 +383,8 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
       low = min(place.seen + within, place.keys);
       high = min(place.seen + within + 8, place.keys);
     }
+    float bias = 0;
+    if constexpr (K::kBiased) bias = args.last_key_bias[place.sample] / args.scale;
     Scores scores;
     Outputs outputs;
     Words words;
@@ -383,6 +395,7 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
     multiply_keys(scores);
     await_products<0>();
     hold(scores);
+    add_bias(scores, bias, place.keys - 1);
     hide(scores, low, high, lane);
     release_keys();
     weigh_first<T>(scores, softmax, scale);
@@ -394,14 +407,20 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
       multiply_values(outputs, words, (tile - 1) % K::kSumTiles != 0);
       await_products<1>();
       hold(scores);
-      if constexpr (decltype(masked)::value) hide(scores, low - first_key, high - first_key, lane);
+      if constexpr (decltype(masked)::value) {
+        add_bias(scores, bias, place.keys - 1 - first_key);
+        hide(scores, low - first_key, high - first_key, lane);
+      }
       weigh_next<T>(scores, softmax, scale, [&](auto& sums, int eight) {
         const int at = keys.stage * K::kTileBytes + eight * kSwizzleRows * kSwizzledBytes;
         score_keys<T, K::kPanels>(sums, q_of_warp, K::kQPanelBytes,
                                   shared_address(shared.keys) + static_cast<unsigned>(at),
                                   K::kPanelBytes, static_cast<unsigned>(lane));
-        if constexpr (decltype(masked)::value)
-          hide(sums, low - first_key - 8 * eight, high - first_key - 8 * eight, lane);
+        if constexpr (decltype(masked)::value) {
+          const int first = first_key + 8 * eight;
+          add_bias(sums, bias, place.keys - 1 - first);
+          hide(sums, low - first, high - first, lane);
+        }
       });
       release_keys();
       await_products<0>();
@@ -422,8 +441,8 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
         }
       }
     };
-    // Tiles that every row of the cluster sees whole need no mask.
-    const int whole = min(place.seen, place.keys) / kTileKeys;
+    // Tiles that every row of the cluster sees whole need no mask; one with a bias is not whole.
+    const int whole = (min(place.seen, place.keys) - (K::kBiased ? 1 : 0)) / kTileKeys;
     int tile = 1;
     for (; tile < whole; ++tile) step(tile, std::false_type{});
     for (; tile < place.tiles; ++tile) step(tile, std::true_type{});

@@ -1,6 +1,7 @@
 // Attention of many rows over many keys on compute capability 9.0: grouped-query, rows of several
 // samples, every row over the keys of its sample that count.
-//   out[r][h] = sum_j softmax_j(scale * q[r][h] . k[s][j][h / group]) * v[s][j][h / group],
+//   out[r][h] = sum_j softmax_j(scale * q[r][h] . k[s][j][h / group] + bias[s][j])
+//               * v[s][j][h / group],   bias[s][j]: last_key_bias[s] of the last key, else 0,
 //   j < key_counts[s], s the sample of row r; causal: row i of n sees j < key_counts[s] - n + 1 + i
 // Sums are float32; weights are rounded to the dtype before they meet v. A row's bits do not depend
 // on what other rows and samples there are.
@@ -26,6 +27,8 @@ struct HopperAttentionArgs {
   const std::int32_t* query_starts = nullptr;  // [samples + 1], ascending: sample s has the rows
                                                // from [s] to before [s + 1]
   void* out = nullptr;                         // [rows, heads, kHopperHeadDim], packed
+  const float* last_key_bias = nullptr;  // [samples], of their last key that counts; null: zeros;
+                                         // not with `causal`
   float* log_sum_exp = nullptr;  // [rows, heads]: log of the sum of exp(logits); null: not wanted
   std::int64_t rows = 0, samples = 0, heads = 0, kv_heads = 0, capacity = 0;
   // Sums over the samples of hopper_query_tiles() and of hopper_query_tile_pairs().

@@ -28,6 +28,8 @@ void attend_row(const HopperAttentionArgs& args, const Row& at) {
     }
     weights.push_back(dot * static_cast<double>(args.scale));
   }
+  if (args.last_key_bias != nullptr)
+    weights.back() += static_cast<double>(args.last_key_bias[at.sample]);
   const double most = *std::max_element(weights.begin(), weights.end());
   double sum = 0;
   for (double& weight : weights) sum += weight = std::exp(weight - most);

@@ -6,8 +6,8 @@ namespace {
 
 static_assert(kAttentionDims == kHopperHeadDim);
 
-template <typename T, bool kCausal, int kBlocks>
-using Kind = AttentionKind<T, HopperAttentionArgs, kCausal, kBlocks>;
+template <typename T, bool kCausal, int kBlocks, bool kBiased = false>
+using Kind = AttentionKind<T, HopperAttentionArgs, kCausal, kBlocks, kBiased>;
 static_assert(Kind<__nv_bfloat16, false, 1>::kTileRows == kHopperQueryTile);
 
 template <int kBlocks>
@@ -58,6 +58,7 @@ bool pays_in_pairs(const HopperAttentionArgs& args) {
 const char* hopper_attention_unsupported(const HopperAttentionArgs& args) {
   if (const char* reason = attention_sizes_unsupported(args)) return reason;
   if (args.dtype == DType::f32) return "rows are not of bfloat16 or float16";
+  if (args.last_key_bias != nullptr && args.causal) return "a bias stands beside a causal mask";
   for (const std::int64_t step :
        {args.q_stride, args.q_head_stride, args.key_stride, args.value_stride,
         args.key_sample_stride, args.value_sample_stride}) {
@@ -75,6 +76,10 @@ bool hopper_attention_runs_here() {
 const char* hopper_attention(const HopperAttentionArgs& args, CUstream_st* stream) {
   if (const char* reason = hopper_attention_unsupported(args)) return reason;
   if (args.rows == 0) return nullptr;
+  if (args.last_key_bias != nullptr) {  // of few keys: blocks that share them would save little
+    return args.dtype == DType::bf16 ? launch<Kind<__nv_bfloat16, false, 1, true>>(args, stream)
+                                     : launch<Kind<__half, false, 1, true>>(args, stream);
+  }
   const auto launch_for = [&](auto causal, auto blocks) {
     constexpr bool kCausal = decltype(causal)::value;
     constexpr int kBlocks = decltype(blocks)::value;

@@ -113,10 +113,15 @@ void check_extras(const AttentionCall& call) {
   const std::int64_t heads = call.q.size(1);
   if (const Tensor& bias = call.bias; bias.defined()) {
     check_extra("bias", bias, call);
-    TORCH_CHECK(bias.sizes() == at::IntArrayRef({lengths.samples(), lengths.capacity}) ||
-                    bias.sizes() == at::IntArrayRef({heads, lengths.max_q, lengths.capacity}),
-                "[attention] bias ", bias.sizes(), " for ", lengths.samples(), " samples, ", heads,
-                " heads, up to ", lengths.max_q, " queries and a capacity of ", lengths.capacity);
+    TORCH_CHECK(bias.sizes() == at::IntArrayRef({heads, lengths.max_q, lengths.capacity}),
+                "[attention] bias ", bias.sizes(), " for ", heads, " heads, up to ", lengths.max_q,
+                " queries and a capacity of ", lengths.capacity);
+  }
+  if (const Tensor& bias = call.last_key_bias; bias.defined()) {
+    check_extra("last_key_bias", bias, call);
+    TORCH_CHECK(bias.sizes() == at::IntArrayRef({lengths.samples()}) && !call.bias.defined(),
+                "[attention] last_key_bias ", bias.sizes(), " for ", lengths.samples(), " samples",
+                call.bias.defined() ? ", beside a bias" : "");
   }
   if (const Tensor& sums = call.log_sum_exp; sums.defined()) {
     check_extra("log_sum_exp", sums, call);
@@ -304,7 +309,8 @@ std::optional<std::string> alignment_unsupported(const AttentionCall& call) {
 }
 
 std::optional<std::string> bias_unsupported(const AttentionCall& call) {
-  return call.bias.defined() ? std::optional<std::string>("takes no bias") : std::nullopt;
+  const bool has_bias = call.bias.defined() || call.last_key_bias.defined();
+  return has_bias ? std::optional<std::string>("takes no bias") : std::nullopt;
 }
 
 std::optional<std::string> log_sum_exp_unsupported(const AttentionCall& call) {

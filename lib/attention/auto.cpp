@@ -24,8 +24,8 @@ struct Layout {
   std::int64_t heads, kv_heads, head_dim;
   std::array<std::int64_t, 6> strides;  // of q, k and v, without the contiguous head_dim
   std::uintptr_t misalignment;          // of the three, in a 16-byte unit
-  std::int64_t bias_dims;               // 0: none
-  bool log_sum_exp;                     // asked for
+  bool biased, last_key_biased;
+  bool log_sum_exp;  // asked for
   bool operator==(const Layout&) const = default;
 };
 
@@ -43,7 +43,8 @@ Layout layout_of(const AttentionCall& call) {
           {call.q.stride(0), call.q.stride(1), call.k.stride(0), call.k.stride(1), call.v.stride(0),
            call.v.stride(1)},
           (start(call.q) | start(call.k) | start(call.v)) % 16,
-          call.bias.defined() ? call.bias.dim() : 0,
+          call.bias.defined(),
+          call.last_key_bias.defined(),
           call.log_sum_exp.defined()};
 }
 
@@ -106,6 +107,13 @@ class AutoAttention final : public AttentionBackend {
     });
   }
 
+  bool takes_last_key_bias(
+      const AttentionKind& kind) const override {  // as the one that goes first
+    const auto usual = std::ranges::find_if(
+        preferred_, [&](const AttentionBackend* b) { return !b->kind_unsupported(kind); });
+    return usual != preferred_.end() && (*usual)->takes_last_key_bias(kind);
+  }
+
   std::string served_by() const override {
     const std::lock_guard lock(mutex_);
     return fmt::format("{}", fmt::join(served_, ", "));
@@ -158,6 +166,7 @@ class AutoAttention final : public AttentionBackend {
     const std::int64_t queries = call.lengths->max_q;
     if (call.causal)
       return first(queries <= kMostSplitQueries ? FirstAttention::splitkv : FirstAttention::flash);
+    if (call.last_key_bias.defined()) return preferred_;
     const AttentionBackend& fp8 = *many_.front();
     if (queries >= kFewestFp8Queries && fp8.name() == kHopperFp8 &&
         !fp8.kind_unsupported(kind_of(call)))

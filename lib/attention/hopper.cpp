@@ -9,7 +9,7 @@ namespace {
 
 HopperAttention hopper_call(const AttentionCall& call) {
   return {call.q,          call.k,     call.v,      call.lengths->k_device, call.lengths->cu_q,
-          call.lengths->q, call.scale, call.causal, call.log_sum_exp};
+          call.lengths->q, call.scale, call.causal, call.last_key_bias,     call.log_sum_exp};
 }
 
 class HopperAttentionBackend final : public AttentionBackend {
@@ -23,8 +23,12 @@ class HopperAttentionBackend final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
-    if (std::optional<std::string> reason = bias_unsupported(call)) return reason;
+    if (call.bias.defined()) return "takes a bias of the last key alone";
     return hopper_attention_unsupported(hopper_call(call));
+  }
+
+  bool takes_last_key_bias(const AttentionKind& kind) const override {
+    return !kind_unsupported(kind);
   }
 
   Tensor forward(const AttentionCall& call) const override {

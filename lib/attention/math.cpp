@@ -76,9 +76,12 @@ Attended attend(const Block& block, bool wants_log_sum_exp, SumValues sum_values
 // The part of a call's bias for `count` queries of a sample from `first` on.
 Tensor bias_of(const AttentionCall& call, const SampleRows& rows, std::int64_t first,
                std::int64_t count) {
+  if (call.last_key_bias.defined()) {
+    const Tensor bias = at::zeros({1, 1, rows.keys}, call.last_key_bias.options());
+    bias.select(2, rows.keys - 1).copy_(call.last_key_bias.select(0, rows.sample));
+    return bias;
+  }
   if (!call.bias.defined()) return {};
-  if (call.bias.dim() == 2)
-    return call.bias.select(0, rows.sample).narrow(0, 0, rows.keys).unsqueeze(0).unsqueeze(0);
   return call.bias.narrow(1, first, count).narrow(2, 0, rows.keys);
 }
 
@@ -90,6 +93,10 @@ class MathAttention final : public AttentionBackend {
 
   std::optional<std::string> kind_unsupported(const AttentionKind& kind) const override {
     return dtype_unsupported(kind);
+  }
+
+  bool takes_last_key_bias(const AttentionKind& kind) const override {
+    return !kind_unsupported(kind);
   }
 
   Tensor forward(const AttentionCall& call) const override {

@@ -57,12 +57,23 @@ Tensor attend_causal(const Tensor& q, const Tensor& k, const Tensor& v, const Sh
   return attend_masked(q, k, v, s, scale, mask, square);
 }
 
-// `bias`: of these samples, as AttentionCall's.
+// Of the call's samples from `first` on: [samples or 1, heads or 1, queries or 1, keys], or
+// undefined.
+Tensor bias_of(const AttentionCall& call, std::int64_t first, const Shape& s) {
+  if (call.last_key_bias.defined()) {
+    const Tensor bias = at::zeros({s.samples, 1, 1, s.keys}, call.last_key_bias.options());
+    bias.select(3, s.keys - 1)
+        .copy_(call.last_key_bias.narrow(0, first, s.samples).view({s.samples, 1, 1}));
+    return bias;
+  }
+  if (!call.bias.defined()) return {};
+  return call.bias.narrow(1, 0, s.queries).narrow(2, 0, s.keys).unsqueeze(0);
+}
+
+// `bias`: of bias_of().
 Tensor attend_biased(const Tensor& q, const Tensor& k, const Tensor& v, const Shape& s,
                      double scale, const Tensor& bias, bool causal) {
-  Tensor mask = bias.narrow(-1, 0, s.keys);
-  mask =
-      bias.dim() == 2 ? mask.unsqueeze(1).unsqueeze(1) : mask.narrow(1, 0, s.queries).unsqueeze(0);
+  Tensor mask = bias;
   if (causal) {
     mask = mask.masked_fill(causal_mask(s, q.options()).logical_not_(),
                             -std::numeric_limits<float>::infinity());
@@ -92,8 +103,7 @@ Tensor attend_samples(const AttentionCall& call, std::int64_t first, std::int64_
                        .reshape({s.samples, s.queries, s.heads, s.head_dim});
   const Tensor k = heads_first(call.k), v = heads_first(call.v);
   const bool masked = call.causal && s.queries > 1;  // the last query sees every key
-  if (call.bias.defined()) {
-    const Tensor bias = call.bias.dim() == 2 ? call.bias.narrow(0, first, s.samples) : call.bias;
+  if (const Tensor bias = bias_of(call, first, s); bias.defined()) {
     return with_nan(attend_biased(q, k, v, s, call.scale, bias, masked), q, k)
         .reshape({s.samples * s.queries, s.heads, s.head_dim});
   }
@@ -101,6 +111,10 @@ Tensor attend_samples(const AttentionCall& call, std::int64_t first, std::int64_
       masked ? attend_causal(q, k, v, s, call.scale) : attend_full(q, k, v, s, call.scale);
   return with_nan(out.reshape(q.sizes()), q, k)
       .reshape({s.samples * s.queries, s.heads, s.head_dim});
+}
+
+bool takes_bias(const AttentionKind& kind) {
+  return kind.device.is_cpu() || kind.dtype == at::kFloat;
 }
 
 class SdpaAttention final : public AttentionBackend {
@@ -113,9 +127,13 @@ class SdpaAttention final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
-    if (call.bias.defined() && !call.q.is_cpu() && call.q.scalar_type() != at::kFloat)
+    if (bias_unsupported(call) && !takes_bias(kind_of(call)))
       return "takes a bias on a GPU in float32 alone";
     return log_sum_exp_unsupported(call);
+  }
+
+  bool takes_last_key_bias(const AttentionKind& kind) const override {
+    return !kind_unsupported(kind) && takes_bias(kind);
   }
 
   Tensor forward(const AttentionCall& call) const override {

@@ -6,15 +6,12 @@
 namespace diptych {
 namespace {
 
-// The logarithm of how many keys each key stands for.
-Tensor bias_of(std::span<const PaddedText> texts, std::int64_t capacity) {
-  const auto count = static_cast<std::int64_t>(texts.size());
-  const Tensor bias = at::zeros({count, capacity}, at::kFloat);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const PaddedText& text = texts[static_cast<std::size_t>(i)];
-    if (text.shared > 1) bias[i][text.own] = std::log(static_cast<double>(text.shared));
-  }
-  return bias;
+// The logarithm of how many keys the last key of each text stands for.
+Tensor bias_of(std::span<const PaddedText> texts) {
+  std::vector<double> bias;
+  for (const PaddedText& text : texts)
+    bias.push_back(std::log(static_cast<double>(std::max<std::int64_t>(text.shared, 1))));
+  return at::tensor(bias, at::kFloat);
 }
 
 // Where each key lies among all texts' kept rows, those that are equal as often as they count.
@@ -32,8 +29,8 @@ Tensor index_of(std::span<const PaddedText> texts, std::int64_t capacity, std::i
 
 }  // namespace
 
-SharedKeys preferred_shared_keys(at::Device device, at::ScalarType dtype) {
-  return device.is_cpu() || dtype == at::kFloat ? SharedKeys::weighted : SharedKeys::repeated;
+SharedKeys preferred_shared_keys(const AttentionBackend& attention, const AttentionKind& kind) {
+  return attention.takes_last_key_bias(kind) ? SharedKeys::weighted : SharedKeys::repeated;
 }
 
 std::vector<PaddedText> padded_texts(std::span<const Tensor> rows, std::int64_t padded_to,
@@ -72,7 +69,7 @@ TextAttention TextAttention::make(std::span<const PaddedText> texts, std::int64_
   for (const PaddedText& text : texts)
     keys.push_back(shared == SharedKeys::weighted ? text.keys() : text.own + text.shared);
   TextAttention made;
-  if (!plain && shared == SharedKeys::weighted) made.bias = bias_of(texts, capacity).to(device);
+  if (!plain && shared == SharedKeys::weighted) made.last_key_bias = bias_of(texts).to(device);
   if (!plain && shared == SharedKeys::repeated) {
     const std::int64_t most = std::ranges::max(keys);
     made.index = index_of(texts, capacity, most).to(device);

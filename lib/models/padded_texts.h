@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/attention/lengths.h"
+#include "lib/attention/attention.h"
 
 namespace diptych {
 
@@ -21,9 +21,7 @@ enum class SharedKeys {
   weighted,  // as one key, the logarithm of their number added to its logit
   repeated,  // as they are, as many as they are: of backends that take no bias
 };
-// Repeated in 16 bits on a GPU, whose fast backends take no bias. In float32 one key is more exact:
-// a sum over hundreds of equal terms rounds each time.
-SharedKeys preferred_shared_keys(at::Device device, at::ScalarType dtype);
+SharedKeys preferred_shared_keys(const AttentionBackend& attention, const AttentionKind& kind);
 
 // `rows`: of each text [1 to padded_to, width]. Throws c10::Error for others, "[<model>] ...".
 std::vector<PaddedText> padded_texts(std::span<const Tensor> rows, std::int64_t padded_to,
@@ -37,7 +35,7 @@ Tensor lay_out_texts(std::span<const Tensor> rows, std::int64_t capacity,
 // How queries see the keys of their texts. Made once for all layers and steps.
 struct TextAttention {
   AttentionLengths lengths;
-  Tensor bias;   // float32 [texts, capacity], of weighted keys; undefined: none
+  Tensor last_key_bias;  // float32 [texts], of weighted keys; undefined: none
   Tensor index;  // int64 [texts * lengths.capacity]: rows of the flattened keys, of repeated ones
 
   // `queries`: of each text. `capacity`: of the keys that are kept.

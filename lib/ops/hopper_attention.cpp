@@ -27,6 +27,11 @@ void check_arguments(const HopperAttention& a) {
   TORCH_CHECK(static_cast<std::int64_t>(a.queries.size()) == samples, "[", kOp, "] ",
               a.queries.size(), " numbers of queries for ", samples, " samples");
   TORCH_CHECK(a.scale > 0, "[", kOp, "] scale is ", a.scale, ", expected > 0");
+  if (const Tensor& bias = a.last_key_bias; bias.defined()) {
+    TORCH_CHECK(bias.scalar_type() == at::kFloat && bias.sizes() == at::IntArrayRef({samples}) &&
+                    bias.device() == q.device() && bias.is_contiguous(),
+                "[", kOp, "] last_key_bias is ", bias.scalar_type(), " ", bias.sizes());
+  }
   if (!a.log_sum_exp.defined()) return;
   TORCH_CHECK(a.log_sum_exp.scalar_type() == at::kFloat &&
                   a.log_sum_exp.sizes() == at::IntArrayRef({q.size(0), q.size(1)}) &&
@@ -64,6 +69,7 @@ kernels::HopperAttentionArgs kernel_args(const HopperAttention& a) {
   args.value_stride = stride_or_packed(a.values, 1, args.kv_heads * kHeadDim);
   args.key_sample_stride = stride_or_packed(keys, 0, args.capacity * args.key_stride);
   args.value_sample_stride = stride_or_packed(a.values, 0, args.capacity * args.value_stride);
+  if (a.last_key_bias.defined()) args.last_key_bias = a.last_key_bias.const_data_ptr<float>();
   args.scale = static_cast<float>(a.scale);
   args.causal = a.causal;
   args.dtype = ops::kernel_dtype(q);

@@ -21,8 +21,9 @@ struct HopperAttention {
                         // [s] to before [s + 1]
   std::span<const std::int64_t> queries;  // [samples], the same on the host: rows of each
   double scale = 0;
-  bool causal = false;   // lower-right aligned
-  Tensor log_sum_exp{};  // float32 [rows, heads], strides free, which is written; or undefined
+  bool causal = false;     // lower-right aligned
+  Tensor last_key_bias{};  // float32 [samples], of each one's last key that counts; or undefined
+  Tensor log_sum_exp{};    // float32 [rows, heads], strides free, which is written; or undefined
 };
 // -> [rows, heads, 128] in q's dtype, contiguous. Query head h reads key head
 // h / (heads / kv_heads). Key counts are read on the device. Throws c10::Error for other shapes and

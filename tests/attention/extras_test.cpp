@@ -42,7 +42,7 @@ Expected expected(const Inputs& inputs, bool causal, const Tensor& bias) {
     };
     const Tensor q = inputs.q.narrow(0, first, queries).to(at::kDouble).permute({1, 0, 2});
     Tensor logits = at::matmul(q, keys_of(inputs.k).transpose(1, 2)) * inputs.call(causal).scale;
-    if (bias.defined() && bias.dim() == 2) logits += bias[s].narrow(0, 0, keys);
+    if (bias.defined() && bias.dim() == 1) logits.select(2, keys - 1) += bias[s];
     if (bias.defined() && bias.dim() == 3) logits += bias.narrow(1, 0, queries).narrow(2, 0, keys);
     if (causal) {
       const Tensor hidden = at::ones({queries, keys}, at::kBool).triu(keys - queries + 1);
@@ -57,18 +57,17 @@ Expected expected(const Inputs& inputs, bool causal, const Tensor& bias) {
 
 std::vector<Tensor> biases(const Inputs& inputs) {
   const AttentionLengths& l = inputs.lengths;
-  Tensor per_key = at::randn({l.samples(), l.capacity}) * 2;
-  Tensor hides = per_key.clone();
-  hides.select(1, 1).fill_(-std::numeric_limits<float>::infinity());
+  const Tensor last_key = at::rand({2 * l.samples()}).add_(4).slice(0, 0, std::nullopt, 2);
   // A view of a larger table, as of relative positions.
   const Tensor per_query = at::randn({l.capacity + 3, inputs.q.size(1), l.max_q})
                                .permute({1, 2, 0})
                                .narrow(2, 2, l.capacity);
-  return {per_key, hides, per_query};
+  return {last_key, per_query};
 }
 
+// With a bias of three dimensions, or of one: of the last keys.
 AttentionCall with(AttentionCall call, const Tensor& bias, const Tensor& log_sum_exp = {}) {
-  call.bias = bias;
+  (bias.defined() && bias.dim() == 1 ? call.last_key_bias : call.bias) = bias;
   call.log_sum_exp = log_sum_exp;
   return call;
 }
@@ -92,7 +91,7 @@ Part attend_part(const Inputs& whole, std::int64_t begin, std::vector<std::int64
 
 }  // namespace
 
-TEST_CASE("a bias is added to the logits, of each key or of each head, query and key") {
+TEST_CASE("a bias is added to the logits, of the last key or of each head, query and key") {
   for (const Case& shape : {kUneven, kEven}) {
     const Inputs plain = make_inputs(shape, 1e4);
     for (const Tensor& bias : biases(plain)) {
@@ -104,6 +103,7 @@ TEST_CASE("a bias is added to the logits, of each key or of each head, query and
           CAPTURE(causal);
           CAPTURE(bias.dim());
           const auto backend = make_attention(name, at::kCPU);
+          CHECK(backend->takes_last_key_bias({at::kCPU, at::kBFloat16, plain.q.size(2)}));
           const Tensor got = backend->forward(with(plain.call(causal), bias));
           CHECK(relative_max(got, wanted.out) <= 1e-5);
           const Inputs half = plain.to(at::kCPU, at::kBFloat16);
@@ -181,8 +181,7 @@ TEST_CASE("a key that is there many times is one key with a bias of the log of t
   };
   const Inputs many = {few.q, repeated(few.k), repeated(few.v),
                        AttentionLengths::make({3}, {3 + kCount}, 3 + kCount, at::kCPU)};
-  const Tensor bias = at::zeros({1, 4});
-  bias[0][3] = std::log(static_cast<double>(kCount));
+  const Tensor bias = at::full({1}, std::log(static_cast<double>(kCount)), at::kFloat);
   for (const char* name : {"math", "sdpa"}) {
     const auto backend = make_attention(name, at::kCPU);
     const Tensor wanted = backend->forward(many.call(false)).to(at::kDouble);
@@ -193,7 +192,7 @@ TEST_CASE("a key that is there many times is one key with a bias of the log of t
 
 TEST_CASE("backends without bias or log-sum-exp say so, and auto takes another") {
   const Inputs inputs = make_inputs(kUneven, 0);
-  const AttentionCall biased = with(inputs.call(false), at::zeros({2, 12}));
+  const AttentionCall biased = with(inputs.call(false), at::zeros({2}));
   const AttentionCall summed = with(inputs.call(false), {}, empty_sums(inputs));
   CHECK(message_of([&] { make_attention("sdpa", at::kCPU)->forward(summed); }) ==
         "attention backend sdpa: gives no log-sum-exp");
@@ -214,12 +213,15 @@ TEST_CASE("a bias or a log-sum-exp of another shape is a programmer's error") {
   const auto wrong = [&](const Tensor& bias, const Tensor& sums = {}) {
     CHECK_THROWS_AS(math->forward(with(inputs.call(false), bias, sums)), c10::Error);
   };
+  wrong(at::zeros({1}));
   wrong(at::zeros({12}));
-  wrong(at::zeros({1, 12}));
-  wrong(at::zeros({2, 9}));
+  wrong(at::zeros({2, 12}));
   wrong(at::zeros({2, 5, 12}));
   wrong(at::zeros({4, 3, 12}));
-  wrong(at::zeros({2, 12}, at::kDouble));
+  wrong(at::zeros({2}, at::kDouble));
+  AttentionCall both = with(inputs.call(false), at::zeros({2}));
+  both.bias = at::zeros({4, 5, 12});
+  CHECK_THROWS_AS(math->forward(both), c10::Error);
   wrong({}, at::zeros({4, 8}));
   wrong({}, at::zeros({8, 4}, at::kBFloat16));
 }

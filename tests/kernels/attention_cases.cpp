@@ -32,6 +32,7 @@ struct Shape {
 // Tensors of one call, as slices of larger ones.
 struct Operands {
   Tensor q, keys, values, key_counts, query_starts;
+  Tensor last_key_bias;  // or undefined
   std::vector<std::int64_t> queries;
 
   static Operands draw(at::Generator& generator, const Shape& shape, at::ScalarType dtype,
@@ -66,6 +67,11 @@ struct Operands {
     return made;
   }
 
+  // The last key of a sample stands for hundreds.
+  void draw_bias(at::Generator& generator) {
+    last_key_bias = at::rand({keys.size(0)}, generator, at::kFloat).add_(5.5).to(keys.device());
+  }
+
   kernels::HopperAttentionArgs args(bool causal) const {
     kernels::HopperAttentionArgs args;
     args.q = q.data_ptr();
@@ -88,6 +94,7 @@ struct Operands {
     args.value_stride = values.stride(1);
     args.key_sample_stride = keys.stride(0);
     args.value_sample_stride = values.stride(0);
+    if (last_key_bias.defined()) args.last_key_bias = last_key_bias.data_ptr<float>();
     args.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(kHeadDim)));
     args.causal = causal;
     args.dtype = kernel_dtype(q.scalar_type());
@@ -112,6 +119,7 @@ Attended by_float64(const Operands& x, const kernels::HopperAttentionArgs& args)
     };
     const Tensor q = x.q.narrow(0, first, queries).to(at::kDouble).transpose(0, 1);
     Tensor logits = at::matmul(q, of_heads(x.keys).transpose(1, 2)) * args.scale;
+    if (x.last_key_bias.defined()) logits.select(2, keys - 1) += x.last_key_bias[s].to(at::kDouble);
     if (args.causal) {
       const Tensor hidden =
           at::ones({queries, keys}, logits.options().dtype(at::kBool)).triu(keys - queries + 1);
@@ -129,8 +137,9 @@ double relative_norm(const Tensor& got, const Tensor& wanted) {
 }
 
 void check_shape(const Runner<kernels::HopperAttentionArgs>& kernel, at::Generator& generator,
-                 const Shape& shape, at::ScalarType dtype, bool causal) {
-  const Operands x = Operands::draw(generator, shape, dtype, kernel.device);
+                 const Shape& shape, at::ScalarType dtype, bool causal, bool biased) {
+  Operands x = Operands::draw(generator, shape, dtype, kernel.device);
+  if (biased) x.draw_bias(generator);
   kernels::HopperAttentionArgs args = x.args(causal);
   const Field out = make_field(args.rows, args.heads * kHeadDim, Layout::packed, x.q.options());
   const Tensor sums = at::full({args.heads, args.rows + 1}, -77.0,
@@ -173,13 +182,14 @@ void check_hopper_attention(const Runner<kernels::HopperAttentionArgs>& kernel) 
                                {{20, 9}, {1000, 700}, 1000, 4, 2, 300},
                                {{600}, {1500}, 1500, 4, 2, 300}}) {
       if (shape.work() > 200'000 && kernel.device.is_cpu()) continue;
-      for (const bool causal : {false, true}) {
+      for (const auto& [causal, biased] :
+           {std::pair{false, false}, std::pair{true, false}, std::pair{false, true}}) {
         const std::string what =
-            fmt::format("{} queries {} keys {} heads {}/{} causal {}", c10::toString(dtype),
-                        fmt::join(shape.queries, ", "), fmt::join(shape.keys, ", "), shape.heads,
-                        shape.kv_heads, causal);
+            fmt::format("{} queries {} keys {} heads {}/{} causal {} biased {}",
+                        c10::toString(dtype), fmt::join(shape.queries, ", "),
+                        fmt::join(shape.keys, ", "), shape.heads, shape.kv_heads, causal, biased);
         CAPTURE(what);
-        check_shape(kernel, generator, shape, dtype, causal);
+        check_shape(kernel, generator, shape, dtype, causal, biased);
       }
     }
   }

@@ -1,6 +1,7 @@
 // The Wan transformer and its vision tower on a GPU against the CPU.
 #include <doctest/doctest.h>
 
+#include "lib/attention/attention.h"
 #include "lib/models/clip_vision/clip_vision.h"
 #include "tests/models/wan_cases.h"
 
@@ -10,12 +11,13 @@ namespace {
 using namespace wan_cases;  // NOLINT
 
 const at::Device kGpu(at::kCUDA, 0);
+constexpr std::int64_t kHeadDim = 128;  // that every kernel takes
 
 Options on_gpu(at::ScalarType dtype = at::kFloat) {
   Options options;
   options.device = kGpu;
   options.dtype = dtype;
-  options.shared = preferred_shared_keys(kGpu, dtype);
+  options.shared = preferred_shared_keys(*make_attention("auto", kGpu), {kGpu, dtype, kHeadDim});
   options.kernels = KernelPolicy::strict;
   return options;
 }
@@ -23,7 +25,7 @@ Options on_gpu(at::ScalarType dtype = at::kFloat) {
 // Heads and widths that every kernel takes.
 WanConfig gpu_config() {
   WanConfig config = small_config();
-  config.attention_head_dim = 128;
+  config.attention_head_dim = kHeadDim;
   config.image_dim = 32;
   return config;
 }

@@ -162,7 +162,7 @@ class Pass {
                          &plan_.text.lengths,
                          false,
                          scale()};
-      call.bias = plan_.text.bias;
+      call.last_key_bias = plan_.text.last_key_bias;
       attended = attention_.forward_rows(call, quantization_);
     }
     q.reset();

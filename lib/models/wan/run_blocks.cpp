@@ -144,7 +144,7 @@ class Pass {
     const Tensor text = plan_.text.keys(context.text[index_]);
     AttentionCall to_text =
         call(q, text.narrow(2, 0, width), text.narrow(2, width, width), plan_.text.lengths);
-    to_text.bias = plan_.text.bias;
+    to_text.last_key_bias = plan_.text.last_key_bias;
     if (context.image.empty()) return attention_.forward_rows(to_text, quantization_);
     // Two softmaxes with the same queries; what they give is summed.
     const Tensor& image = context.image[index_];

@@ -239,7 +239,7 @@ CosmosForward CosmosCheckpoint::step_sizes(DitJobs jobs, PixelSize size,
     for (const TokenIds& ids : job->texts)
       step.text_keys = std::max<std::int64_t>(step.text_keys, std::ssize(ids) + 1);
   }
-  step.shared = preferred_shared_keys(runtime_.device, runtime_.dtype);
+  step.shared = shared_keys();
   step.reference_kernels = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   return step;
 }

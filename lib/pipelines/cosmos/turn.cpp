@@ -64,7 +64,7 @@ void CosmosTurn::read_texts() {
   clip.size = job_.latent;
   clip.known_frames = known_;
   if (job_.continues()) clip.fps = job_.fps();
-  const SharedKeys shared = preferred_shared_keys(runtime_.device, runtime_.dtype);
+  const SharedKeys shared = job_.checkpoint.shared_keys();
   Reading reading;
   reading.context = model.make_context(rows, runtime_.kernels);
   const RowShare share = {runtime_.ranks.get()};

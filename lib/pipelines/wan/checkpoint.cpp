@@ -287,7 +287,7 @@ WanForwardSizes WanCheckpoint::step_sizes(DitJobs jobs, PixelSize size,
       step.text_keys = std::max(step.text_keys, std::ssize(ids) + 1);
   }
   step.image_keys = sees_picture() ? vision_config_.rows() : 0;
-  step.shared = preferred_shared_keys(runtime_.device, runtime_.dtype);
+  step.shared = shared_keys();
   if (step.shared == SharedKeys::repeated) step.text_keys = kWanTextRows;
   step.reference = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   return step;

@@ -61,7 +61,7 @@ WanJob::WanJob(const RunConfig& request, WanCheckpoint& of, Log& log)
     : DitJob(request),
       checkpoint(of),
       settings(config().own.get<WanSettings>()),
-      shared_keys(preferred_shared_keys(of.runtime().device, of.runtime().dtype)) {
+      shared_keys(of.shared_keys()) {
   check_counts(config());
   const auto found = std::ranges::find_if(config().inputs, &InputItem::is_image);
   if (found != config().inputs.end()) picture = found->file();
