@@ -17,6 +17,7 @@
 #include "kernels/quantize_rows/quantize_rows.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rms_norm_rope/rms_norm_rope.h"
+#include "kernels/rms_norm_silu/rms_norm_silu.h"
 #include "kernels/routed_linear/routed_linear.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "lib/ops/ops.h"
@@ -44,6 +45,7 @@ void launch(const kernels::GroupNormTableArgs& args, at::Device device);
 void launch(const kernels::GroupNormSiluArgs& args, at::Device device);
 void launch(const kernels::LayerNormArgs& args, at::Device device);
 void launch(const kernels::RmsNormRopeArgs& args, at::Device device);
+void launch(const kernels::RmsNormSiluArgs& args, at::Device device);
 void launch(const kernels::LinearRowArgs& args, at::Device device);
 void launch(const kernels::GatedLinearArgs& args, at::Device device);
 void launch(const kernels::RoutedLinearArgs& args, at::Device device);

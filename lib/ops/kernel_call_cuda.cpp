@@ -93,6 +93,11 @@ void launch(const kernels::RmsNormRopeArgs& args, at::Device device) {
                  kernels::rms_norm_rope);
 }
 
+void launch(const kernels::RmsNormSiluArgs& args, at::Device device) {
+  launch_checked("rms_norm_silu", args, device, kernels::rms_norm_silu_unsupported,
+                 kernels::rms_norm_silu);
+}
+
 void launch(const kernels::LinearRowArgs& args, at::Device device) {
   launch_checked("linear_row", args, device, kernels::linear_row_unsupported, kernels::linear_row);
 }

@@ -62,6 +62,9 @@ void launch(const kernels::LayerNormArgs&, at::Device device) {
 void launch(const kernels::RmsNormRopeArgs&, at::Device device) {
   refuse("rms_norm_rope_", device);
 }
+void launch(const kernels::RmsNormSiluArgs&, at::Device device) {
+  refuse("rms_norm_silu", device);
+}
 void launch(const kernels::LinearRowArgs&, at::Device device) {
   refuse("linear_row", device);
 }

@@ -8,6 +8,7 @@
 #include "kernels/group_norm_silu/group_norm_silu.h"
 #include "kernels/host_float.h"
 #include "kernels/linear_row/linear_row.h"
+#include "kernels/rms_norm_silu/rms_norm_silu.h"
 
 using namespace diptych::kernels;
 
@@ -128,6 +129,32 @@ TEST_CASE("group_norm_table by hand: two groups of two channels, two pixels") {
   CHECK(table[4] == -4 * factor);
   CHECK(table[5] == doctest::Approx(1 - 8 / std::sqrt(5.25)));
   CHECK(table[6] == 3 - 14.0F);
+}
+
+TEST_CASE("rms_norm_silu by hand: two rows of two channels in frames of one") {
+  // Sums 3, 4 and 0, 0. With eps 12.5 the first row's scale is 1 / 5.
+  const std::vector<float> x = {1, 1, 2, -2}, part = {2, 3, -2, 2}, weight = {5, -5};
+  RmsNormSiluArgs args;
+  args.x = x.data();
+  args.parts[0] = part.data();
+  args.part_count = 1;
+  args.weight = weight.data();
+  args.rows = args.width = 2;
+  args.frame_rows = 1;
+  args.y_frame_stride = 3;
+  args.eps = 12.5F;
+  std::vector<float> y(5, 7), sum(4);
+  args.y = y.data();
+  args.sum = sum.data();
+  rms_norm_silu_ref(args);
+  CHECK(sum == std::vector<float>{3, 4, 0, 0});
+  CHECK(y[0] == doctest::Approx(3 / (1 + std::exp(-3.0))));
+  CHECK(y[1] == doctest::Approx(-4 / (1 + std::exp(4.0))));
+  CHECK(y[2] == 7);
+  CHECK(y[3] == 0);
+  args.weight = nullptr;
+  rms_norm_silu_ref(args);
+  CHECK(y == std::vector<float>{3, 4, 7, 0, 0});
 }
 
 TEST_CASE("group_norm_silu by hand: rounded to TF32, ties away from zero") {

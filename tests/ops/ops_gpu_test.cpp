@@ -5,6 +5,7 @@
 #include "tests/ops/group_norm_cases.h"
 #include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
+#include "tests/ops/rms_norm_silu_cases.h"
 #include "tests/ops/row_chain_cases.h"
 #include "tests/ops/tuned_cases.h"
 
@@ -28,6 +29,10 @@ TEST_CASE("add_rms_norm_ on the GPU agrees with the kernel's reference") {
 TEST_CASE("group_norm_silu on the GPU agrees with the kernel's reference") {
   check_group_norm(kGpu, KernelPolicy::strict);
   check_group_norm(kGpu, KernelPolicy::reference);
+}
+TEST_CASE("rms_norm_silu on the GPU agrees with the kernel's reference") {
+  check_rms_norm_silu(kGpu, KernelPolicy::strict);
+  check_rms_norm_silu(kGpu, KernelPolicy::reference);
 }
 TEST_CASE("layer_norm and gated sums on the GPU agree with the kernel's reference") {
   for (const KernelPolicy policy : {KernelPolicy::strict, KernelPolicy::reference}) {

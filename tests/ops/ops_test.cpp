@@ -8,6 +8,7 @@
 #include "tests/ops/group_norm_cases.h"
 #include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
+#include "tests/ops/rms_norm_silu_cases.h"
 #include "tests/ops/row_chain_cases.h"
 
 using namespace diptych;
@@ -53,6 +54,10 @@ TEST_CASE("add_rms_norm_ in ATen agrees with the kernel's reference") {
 TEST_CASE("group_norm_silu in ATen agrees with the kernel's reference") {
   check_group_norm(kCpu, KernelPolicy::automatic);
   check_group_norm_arguments();
+}
+TEST_CASE("rms_norm_silu in ATen agrees with the kernel's reference") {
+  check_rms_norm_silu(kCpu, KernelPolicy::automatic);
+  check_rms_norm_silu_arguments();
 }
 TEST_CASE("layer_norm and gated sums in ATen agree with the kernel's reference") {
   check_layer_norm(kCpu, KernelPolicy::automatic);

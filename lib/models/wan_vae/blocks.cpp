@@ -1,11 +1,10 @@
 #include "lib/models/wan_vae/blocks.h"
 
 #include <algorithm>
-
-#include <ATen/Parallel.h>
-#include <c10/core/InferenceMode.h>
+#include <utility>
 
 #include "lib/ops/ops.h"
+#include "lib/ops/rms_norm_silu.h"
 
 namespace diptych {
 namespace {
@@ -85,31 +84,6 @@ Tensor convolve_clip(const Tensor& frames, const Tensor& weight, const Tensor& b
     return convolve(x, w, b, {stride, 1, 1}, {0, rows, weight.size(4) / 2});
   };
   return clip_as_frames(in_float16_too(frames_as_clip(frames), weight, bias, convolution));
-}
-
-// to = silu(from), [h, w, c] contiguous. On the CPU in pieces of a row: libtorch rounds the last
-// elements of what it is given, or of a thread's part of that, in another way than the others, and
-// the bits of a row must not depend on the other rows. A piece is too small for several threads.
-void silu(const Tensor& from, Tensor to) {
-  if (!from.is_cpu()) {
-    at::silu_out(to, from);
-    return;
-  }
-  constexpr std::int64_t kPiece = at::internal::GRAIN_SIZE / 2;
-  const std::int64_t rows = from.size(0), width = from.size(1) * from.size(2);
-  const Tensor in = from.view({rows, width}), out = to.view({rows, width});
-  const bool inference = c10::InferenceMode::is_enabled();
-  const auto of_rows = [&](std::int64_t begin, std::int64_t end) {
-    const c10::InferenceMode mode(inference);  // each thread has its own
-    for (std::int64_t row = begin; row < end; ++row) {
-      for (std::int64_t first = 0; first < width; first += kPiece) {
-        const std::int64_t count = std::min(kPiece, width - first);
-        Tensor piece = out[row].narrow(0, first, count);
-        at::silu_out(piece, in[row].narrow(0, first, count));
-      }
-    }
-  };
-  at::parallel_for(0, rows, std::max<std::int64_t>(1, kPiece / width), of_rows);
 }
 
 }  // namespace
@@ -210,29 +184,32 @@ WanVaeConv::Room WanVaeConv::room_for(at::IntArrayRef sizes, WanVaeHistory& hist
 Tensor WanVaeConv::forward(const Tensor& x, WanVaeHistory& history) const {
   const Room room = room_for(x.sizes(), history);
   room.x.copy_(x);
-  return forward_filled(room.frames, history);
+  const std::vector<Tensor> parts = forward_filled(room.frames, history);
+  Tensor sum = parts[0];
+  for (std::size_t i = 1; i < parts.size(); ++i) sum.add_(parts[i]);
+  return sum;
 }
 
-Tensor WanVaeConv::forward_filled(const Tensor& frames, WanVaeHistory& history) const {
+std::vector<Tensor> WanVaeConv::forward_filled(const Tensor& frames, WanVaeHistory& history) const {
   const WanVaeBand* band = history.band_of(kernel_rows());
   if (band != nullptr) band->fill_halo(WanVaeHistory::chunk_of(frames));
   history.keep(frames);
   return convolve(frames, band == nullptr ? kernel_rows() / 2 : 0);
 }
 
-Tensor WanVaeConv::convolve(const Tensor& frames, std::int64_t rows) const {
+std::vector<Tensor> WanVaeConv::convolve(const Tensor& frames, std::int64_t rows) const {
   if (frames.size(0) == 1) {  // zeros before it: the other taps add nothing
     const Tensor last = taps.empty() ? weight.select(2, weight.size(2) - 1) : taps.back();
-    return convolve_images(frames, last, bias, 1, rows, last.size(3) / 2);
+    return {convolve_images(frames, last, bias, 1, rows, last.size(3) / 2)};
   }
-  if (taps.empty()) return convolve_clip(frames, weight, bias, 1, rows);
-  const std::int64_t n = frames.size(0) - std::ssize(taps) + 1, columns = taps[0].size(3) / 2;
-  Tensor sum = convolve_images(frames.narrow(0, 0, n), taps[0], bias, 1, rows, columns);
-  for (std::size_t i = 1; i < taps.size(); ++i) {
-    const Tensor seen = frames.narrow(0, static_cast<std::int64_t>(i), n);
-    sum.add_(convolve_images(seen, taps[i], {}, 1, rows, columns));
+  if (taps.empty()) return {convolve_clip(frames, weight, bias, 1, rows)};
+  const std::int64_t n = frames.size(0) - std::ssize(taps) + 1;
+  std::vector<Tensor> parts;
+  for (std::size_t i = 0; i < taps.size(); ++i) {
+    parts.push_back(convolve_images(frames.narrow(0, static_cast<std::int64_t>(i), n), taps[i],
+                                    i == 0 ? bias : Tensor(), 1, rows, taps[i].size(3) / 2));
   }
-  return sum;
+  return parts;
 }
 
 Tensor WanVaeConv::forward_halved(const Tensor& frames) const {
@@ -273,33 +250,45 @@ WanVaeNorm WanVaeNorm::load(const Weights& weights, std::int64_t channels, Kerne
   return {weights.get("gamma", shape).view({channels}), kernels};
 }
 
+// With the clamp of the sum of squares softened into an addition, an RMS norm.
+double WanVaeNorm::eps() const {
+  return 1e-24 / static_cast<double>(gamma.size(0));
+}
+
 Tensor WanVaeNorm::forward(const Tensor& x) const {
-  // With the clamp of the sum of squares softened into an addition, an RMS norm.
-  const auto channels = gamma.size(0);
-  const double eps = 1e-24 / static_cast<double>(channels);
-  return rms_norm(x.reshape({-1, channels}), gamma, eps, kernels).view(x.sizes());
+  return rms_norm(x.reshape({-1, gamma.size(0)}), gamma, eps(), kernels).view(x.sizes());
 }
 
-void WanVaeNorm::silu_into(const Tensor& x, const Tensor& out) const {
-  // Frame by frame, so that between the two steps one frame is held and not the map.
-  for (std::int64_t i = 0; i < x.size(0); ++i) {
-    const Tensor frame = out.select(0, i);
-    const Tensor normed = forward(x.select(0, i).to(gamma.scalar_type()));
-    if (frame.scalar_type() == normed.scalar_type()) {
-      silu(normed, frame);
-    } else {
-      silu(normed, normed);
-      frame.copy_(normed);
-    }
+void WanVaeNorm::silu_into(const Tensor& out, const Tensor& sum, const WanVaeSum& x) const {
+  rms_norm_silu_out(out, sum, {x.map, x.parts}, {gamma, eps()}, kernels);
+}
+
+at::IntArrayRef WanVaeSum::sizes() const {
+  return map.defined() ? map.sizes() : parts.at(0).sizes();
+}
+
+Tensor wan_vae_total(WanVaeSum x, at::ScalarType dtype, KernelPolicy kernels) {
+  if (x.parts.empty()) return x.map.to(dtype);
+  const at::TensorOptions options = x.parts[0].options().dtype(dtype);
+  Tensor total;
+  if (x.map.defined() ? x.map.scalar_type() == dtype : x.parts[0].scalar_type() != dtype) {
+    total = x.owned ? x.map : at::empty(x.sizes(), options);
+    rms_norm_silu_out({}, total, {x.map, x.parts}, {}, kernels);
+  } else if (!x.map.defined() && x.parts.size() == 1) {
+    total = x.parts[0];
+  } else {
+    total = at::empty(x.sizes(), options);
+    rms_norm_silu_out(total, {}, {x.map, x.parts}, {}, kernels);
   }
+  return total;
 }
 
-Tensor wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, Tensor x,
-                              WanVaeHistory& history) {
+WanVaeSum wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, WanVaeSum x,
+                                 WanVaeHistory& history) {
   const WanVaeConv::Room room = conv.room_for(x.sizes(), history);
-  norm.silu_into(x, room.x);
-  x.reset();
-  return conv.forward_filled(room.frames, history);
+  norm.silu_into(room.x, {}, x);
+  x = {};
+  return {{}, conv.forward_filled(room.frames, history)};
 }
 
 WanVaeResidualBlock WanVaeResidualBlock::load(const Weights& w, const WanVaeBlockNames& names,
@@ -314,12 +303,27 @@ WanVaeResidualBlock WanVaeResidualBlock::load(const Weights& w, const WanVaeBloc
   return block;
 }
 
-Tensor WanVaeResidualBlock::forward(const Tensor& x, WanVaeHistory& history) const {
+// x is stored as it is normed: the shortcut reads it.
+WanVaeSum WanVaeResidualBlock::begin(WanVaeSum& x, WanVaeHistory& history) const {
+  const WanVaeConv::Room room = conv1.room_for(x.sizes(), history);
+  Tensor sum;
+  if (!x.parts.empty()) {
+    sum = x.owned ? x.map : at::empty(x.sizes(), norm1.gamma.options());
+    x.owned = true;
+  }
+  norm1.silu_into(room.x, sum, x);
+  if (sum.defined()) x.map = std::move(sum);
+  x.parts.clear();
+  return {{}, conv1.forward_filled(room.frames, history)};
+}
+
+WanVaeSum WanVaeResidualBlock::forward(WanVaeSum x, WanVaeHistory& history) const {
   // Step by step: a temporary of a nested call would live to the end of the whole expression.
-  Tensor h = wan_vae_norm_silu_conv(norm1, conv1, x, history);
+  WanVaeSum h = begin(x, history);
   h = wan_vae_norm_silu_conv(norm2, conv2, std::move(h), history);
-  if (h.scalar_type() == x.scalar_type()) return h.add_(shortcut ? shortcut->forward(x) : x);
-  return shortcut ? shortcut->forward(x).add_(h) : at::add(x, h);
+  h.map = shortcut ? shortcut->forward(x.map) : x.map;
+  h.owned = shortcut || x.owned;
+  return h;
 }
 
 WanVaeAttention WanVaeAttention::load(const Weights& w, std::int64_t channels,

@@ -79,7 +79,8 @@ struct WanVaeConv {          // causal: kernels of three frames end at the frame
     Tensor x;       // in it
   };
   Room room_for(at::IntArrayRef sizes, WanVaeHistory& history) const;
-  Tensor forward_filled(const Tensor& frames, WanVaeHistory& history) const;
+  // -> what is to be summed: of each tap, or all at once.
+  std::vector<Tensor> forward_filled(const Tensor& frames, WanVaeHistory& history) const;
   // Every second window of frames [2 m + 1, h, w, in] -> [m, h, w, out]; not padded in time.
   Tensor forward_halved(const Tensor& frames) const;
   at::TensorOptions options() const { return bias.options(); }
@@ -87,7 +88,7 @@ struct WanVaeConv {          // causal: kernels of three frames end at the frame
  private:
   std::int64_t kernel_rows() const { return taps.empty() ? weight.size(3) : taps[0].size(2); }
   // `rows`: by which the frames are padded above and below.
-  Tensor convolve(const Tensor& frames, std::int64_t rows) const;
+  std::vector<Tensor> convolve(const Tensor& frames, std::int64_t rows) const;
 };
 
 struct WanVaeSpatialConv {  // of each frame, 3x3
@@ -108,6 +109,16 @@ struct WanVaeLinear {   // a convolution with a kernel of 1
   Tensor forward(const Tensor& x) const;  // [..., in] -> [..., out]
 };
 
+// A map that is still to be summed: `map`, of the maps' dtype (undefined: none), and what
+// convolutions made. The next norm adds them as it reads them.
+struct WanVaeSum {
+  Tensor map;
+  std::vector<Tensor> parts{};
+  bool owned = false;  // nothing else reads `map`: the sum may take its place
+  at::IntArrayRef sizes() const;
+};
+Tensor wan_vae_total(WanVaeSum x, at::ScalarType dtype, KernelPolicy kernels);
+
 struct WanVaeNorm {  // x / max(|x|, 1e-12) * sqrt(c) * gamma over the channels
   Tensor gamma;      // [c]
   KernelPolicy kernels = KernelPolicy::automatic;
@@ -115,22 +126,29 @@ struct WanVaeNorm {  // x / max(|x|, 1e-12) * sqrt(c) * gamma over the channels
   static WanVaeNorm load(const Weights& weights, std::int64_t channels, KernelPolicy kernels,
                          std::int64_t dims = 4);
   Tensor forward(const Tensor& x) const;
-  // out = silu(norm(x)), of x's sizes; x and out of any dtype, rounded once.
-  void silu_into(const Tensor& x, const Tensor& out) const;
+  // out = silu(norm(x)), of x's sizes, in the dtype of convolutions; x itself goes to `sum` where
+  // that is defined.
+  void silu_into(const Tensor& out, const Tensor& sum, const WanVaeSum& x) const;
+
+ private:
+  double eps() const;
 };
 
 // conv(silu(norm(x))): the norm writes where the convolution reads, behind its history. x is let go
 // of before the convolution runs.
-Tensor wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, Tensor x,
-                              WanVaeHistory& history);
+WanVaeSum wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, WanVaeSum x,
+                                 WanVaeHistory& history);
 
-struct WanVaeResidualBlock {
+struct WanVaeResidualBlock {  // x + conv(silu(norm(conv(silu(norm(x))))))
   WanVaeNorm norm1, norm2;
   WanVaeConv conv1, conv2;
   std::optional<WanVaeLinear> shortcut;  // where the width changes
   static WanVaeResidualBlock load(const Weights& weights, const WanVaeBlockNames& names,
                                   std::int64_t in, std::int64_t out, const WanVaeCompute& compute);
-  Tensor forward(const Tensor& x, WanVaeHistory& history) const;
+  WanVaeSum forward(WanVaeSum x, WanVaeHistory& history) const;
+
+ private:
+  WanVaeSum begin(WanVaeSum& x, WanVaeHistory& history) const;  // up to the first convolution
 };
 
 struct WanVaeAttention {  // one head over the pixels of each frame

@@ -31,25 +31,26 @@ class Pass {
     step(map(in) + room(in) + product(out));
     become_map(map(in), out);
   }
-  // Norm, SiLU and convolution of the last thing that is held, a map, with `beside` beside it.
-  void norm_conv(std::int64_t beside, std::int64_t in, std::int64_t out) {
-    norm_conv_of(beside, map(in), frame(in), in, out);
-    become_map(beside, out);
+  // Norm, SiLU and convolution of what a block of that width made.
+  void head(std::int64_t in, std::int64_t out) {
+    norm_conv_of(0, map(in) + convolved(in, in), 2 * frame(in), in, out);  // a frame's sum
+    become_map(0, out);
   }
-  // `stage`: the bytes of its stage's input, where that is held to the end; `first`: it is the
-  // block's input.
-  void block(std::int64_t in, std::int64_t out, std::int64_t stage = 0, bool first = false) {
-    const std::int64_t beside = stage + (first ? 0 : map(in));
-    step(beside + room_of(in) + std::max(convolved(in, out), frame(in)));
+  // `stage`: the bytes of its stage's input, where that is held to the end. The stage's first block
+  // has a map before it, the others what a convolution made, too.
+  void block(std::int64_t in, std::int64_t out, std::int64_t stage = 0, bool first = true) {
+    const std::int64_t beside = stage + (first && stage > 0 ? 0 : map(in));
+    norm_conv_of(beside, first ? 0 : convolved(in, in), frame(in), in, out);
     // Where the first convolution made no map, a frame becomes one before its norm.
-    norm_conv_of(beside, product(out), (mixed() ? 2 : 1) * frame(out), out, out);
-    kept_ += before_of(in);
-    if (in != out || mixed()) step(beside + product(out) + map(out));
+    norm_conv_of(beside, convolved(in, out), (mixed() ? 2 : 1) * frame(out), out, out);
+    if (in != out) step(beside + convolved(out, out) + map(out));
   }
   void middle(std::int64_t channels) {
     block(channels, channels);
+    become_map(map(channels), channels);
     step(6 * map(channels));  // input, q, k, v, attended, projected
     block(channels, channels);
+    become_map(map(channels), channels);
   }
   // Of a stage whose input has `stage` bytes.
   void downsample(std::int64_t channels, std::int64_t stage, bool temporal) {
@@ -90,16 +91,19 @@ class Pass {
   std::int64_t product(std::int64_t channels) const {
     return frames_ * product_frame(channels, width_, height_);
   }
-  // What a causal convolution of three frames has beside its input at most.
+  // What a causal convolution of three frames makes, before that is summed.
   std::int64_t convolved(std::int64_t in, std::int64_t out) const {
-    const bool sum = history_ && wan_vae_splits_taps(out, in, precision_.products);
-    return (sum ? 2 : 1) * product(out);
+    const bool parts = frames_ > 1 && wan_vae_splits_taps(out, in, precision_.products);
+    return (parts ? kKernel : 1) * product(out);
   }
   // A copy, where the two have other dtypes.
   void become_map(std::int64_t beside, std::int64_t channels) {
     if (mixed()) step(beside + product(channels) + map(channels));
   }
-  void become_product(std::int64_t beside, std::int64_t channels) { become_map(beside, channels); }
+  // Of what a block made.
+  void become_product(std::int64_t beside, std::int64_t channels) {
+    step(beside + map(channels) + convolved(channels, channels) + product(channels));
+  }
   // Of something that has `held` bytes; `norm`: the bytes between the norm and SiLU.
   void norm_conv_of(std::int64_t beside, std::int64_t held, std::int64_t norm, std::int64_t in,
                     std::int64_t out) {
@@ -137,10 +141,10 @@ std::int64_t wan_vae_decode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
     const std::int64_t in = c.decoder_in(s), out = c.decoder_out(s);
     const std::int64_t stage = c.is_residual && s < last ? pass.map(in) : 0;
     for (std::int64_t i = 0; i <= c.num_res_blocks; ++i)
-      pass.block(i == 0 ? in : out, out, stage, i == 0 && stage > 0);
+      pass.block(i == 0 ? in : out, out, stage, i == 0);
     if (s < last) pass.upsample(out, c.upsampled_dim(s), stage, c.doubles_time(s));
   }
-  pass.norm_conv(0, c.decoder_out(last), c.patch_channels());
+  pass.head(c.decoder_out(last), c.patch_channels());
   return pass.bytes();
 }
 
@@ -155,11 +159,11 @@ std::int64_t wan_vae_encode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
     const std::int64_t in = c.encoder_in(s), out = c.encoder_dim(s);
     const std::int64_t stage = c.is_residual ? pass.map(in) : 0;
     for (std::int64_t i = 0; i < c.num_res_blocks; ++i)
-      pass.block(i == 0 ? in : out, out, stage, i == 0 && stage > 0);
+      pass.block(i == 0 ? in : out, out, stage, i == 0);
     if (s < last) pass.downsample(out, stage, c.halves_time(s));
   }
   pass.middle(c.encoder_dim(last));
-  pass.norm_conv(0, c.encoder_dim(last), 2 * c.z_dim);
+  pass.head(c.encoder_dim(last), 2 * c.z_dim);
   return pass.bytes();
 }
 

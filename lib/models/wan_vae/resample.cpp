@@ -38,9 +38,7 @@ WanVaeDownsample WanVaeDownsample::load(const Weights& w, std::int64_t channels,
   return down;
 }
 
-Tensor WanVaeDownsample::forward(Tensor x, WanVaeHistory& history) const {
-  const at::ScalarType maps = x.scalar_type();
-  x = x.to(resample.weight.scalar_type());
+Tensor WanVaeDownsample::forward(Tensor x, at::ScalarType maps, WanVaeHistory& history) const {
   // One zero column right and one row below.
   x = at::constant_pad_nd(x, {0, 0, 0, 1, 0, 1});
   x = resample.forward(x, 2);
@@ -57,9 +55,7 @@ WanVaeUpsample WanVaeUpsample::load(const Weights& w, std::int64_t out, std::int
   return up;
 }
 
-Tensor WanVaeUpsample::forward(Tensor x, WanVaeHistory& history) const {
-  const at::ScalarType maps = x.scalar_type();
-  x = x.to(resample.weight.scalar_type());
+Tensor WanVaeUpsample::forward(Tensor x, at::ScalarType maps, WanVaeHistory& history) const {
   std::int64_t times = 1;
   if (time_conv && history.first_chunk()) {
     history.skip();  // the second chunk sees zeros before it, not this one

@@ -8,7 +8,8 @@
 
 namespace diptych {
 
-// Both take and give maps, and hand float16 from one convolution to the next in tf32.
+// Both take what convolutions read and give maps of the dtype `maps`; in tf32 they hand float16
+// from one convolution to the next.
 
 // Halves the sides and, with time_conv, the frames; the first chunk's one frame stays one.
 struct WanVaeDownsample {
@@ -16,7 +17,8 @@ struct WanVaeDownsample {
   std::optional<WanVaeConv> time_conv;  // [c, c, 3, 1, 1]
   static WanVaeDownsample load(const Weights& weights, std::int64_t channels, bool temporal,
                                bool tf32);
-  Tensor forward(Tensor x, WanVaeHistory& history) const;
+  Tensor forward(Tensor x, at::ScalarType maps, WanVaeHistory& history) const;
+  at::ScalarType input_dtype() const { return resample.weight.scalar_type(); }
 };
 
 // Doubles the sides and, with time_conv, the frames; the first chunk's one frame stays one.
@@ -25,7 +27,8 @@ struct WanVaeUpsample {
   std::optional<WanVaeConv> time_conv;  // [2 * in, in, 3, 1, 1]: even frames, then odd ones
   static WanVaeUpsample load(const Weights& weights, std::int64_t out, std::int64_t in,
                              bool temporal, bool tf32);
-  Tensor forward(Tensor x, WanVaeHistory& history) const;
+  Tensor forward(Tensor x, at::ScalarType maps, WanVaeHistory& history) const;
+  at::ScalarType input_dtype() const { return resample.weight.scalar_type(); }
 };
 
 // Means over 2x2 pixels. Channel c of frame i of a group of `frames` becomes channel

@@ -7,56 +7,84 @@
 namespace diptych {
 namespace {
 
-// A step's result is reported and handed on.
-struct Report {
+// What steps of a pass have in common. Calls are not nested where that would keep what an inner one
+// was given to the end of the whole expression.
+struct Pass {
+  at::ScalarType maps;
+  KernelPolicy kernels;
   const WanVaeObserver& observer;
+  WanVaeHistory& history;
   std::int64_t chunk = 0;
 
-  Tensor operator()(const std::string& name, Tensor value) const {
+  // A step's result is reported and handed on.
+  Tensor report(const std::string& name, Tensor value) const {
     if (observer) observer(chunk, name, value.permute({3, 0, 1, 2}));
     return value;
   }
+  WanVaeSum report(const std::string& name, WanVaeSum value) const {
+    if (!observer) return value;
+    return whole(report(name, total(std::move(value))));
+  }
+  Tensor total(WanVaeSum value) const { return wan_vae_total(std::move(value), maps, kernels); }
+  // An observer may keep what it saw.
+  WanVaeSum whole(Tensor map) const { return {std::move(map), {}, /*owned=*/!observer}; }
+
+  WanVaeSum run(const std::vector<WanVaeResidualBlock>& blocks, WanVaeSum h) const {
+    for (const WanVaeResidualBlock& block : blocks) h = block.forward(std::move(h), history);
+    return h;
+  }
+  template <class Resample>  // WanVaeDownsample or WanVaeUpsample
+  Tensor resample(const Resample& resample, WanVaeSum h) const {
+    Tensor x = wan_vae_total(std::move(h), resample.input_dtype(), kernels);
+    return resample.forward(std::move(x), maps, history);
+  }
 };
 
-Tensor run_middle(const WanVaeMiddle& middle, Tensor h, WanVaeHistory& history,
-                  const Report& report, const std::string& scope) {
-  h = report(scope + ".middle0", middle.block_0.forward(h, history));
-  h = report(scope + ".middle1", middle.attention.forward(h));
-  return report(scope + ".middle2", middle.block_2.forward(h, history));
+Pass pass_of(const WanVae& vae, const WanVaeObserver& observer, WanVaeHistory& history,
+             std::int64_t chunk) {
+  return {vae.mean.scalar_type(), vae.decoder.head.norm.kernels, observer, history, chunk};
 }
 
-Tensor run_residual(const WanVaeDownStage& stage, Tensor x, WanVaeHistory& history) {
-  Tensor h = x;
-  for (const WanVaeResidualBlock& block : stage.blocks) h = block.forward(h, history);
-  if (!stage.downsample) return h.add_(x);
-  h = stage.downsample->forward(std::move(h), history);
-  return h.add_(wan_vae_average_down(x, stage.downsample->time_conv ? 2 : 1));
+WanVaeSum run_middle(const Pass& pass, const WanVaeMiddle& middle, WanVaeSum h,
+                     const std::string& scope) {
+  h = pass.report(scope + ".middle0", middle.block_0.forward(std::move(h), pass.history));
+  Tensor map = pass.total(std::move(h));
+  map = middle.attention.forward(map);
+  h = pass.whole(pass.report(scope + ".middle1", std::move(map)));
+  return pass.report(scope + ".middle2", middle.block_2.forward(std::move(h), pass.history));
+}
+
+Tensor run_residual(const Pass& pass, const WanVaeDownStage& stage, const Tensor& x) {
+  WanVaeSum h = pass.run(stage.blocks, {x});
+  if (!stage.downsample) return pass.total(std::move(h)).add_(x);
+  return pass.resample(*stage.downsample, std::move(h))
+      .add_(wan_vae_average_down(x, stage.downsample->time_conv ? 2 : 1));
 }
 
 // `shortcut`: the stage's input, repeated, is added to what upsampling makes.
-Tensor run_stage(const WanVaeUpStage& stage, Tensor x, bool shortcut, WanVaeHistory& history) {
-  Tensor h = x;
-  if (!stage.upsample || !shortcut) x.reset();
-  for (const WanVaeResidualBlock& block : stage.blocks) h = block.forward(h, history);
+WanVaeSum run_stage(const Pass& pass, const WanVaeUpStage& stage, Tensor x, bool shortcut) {
+  shortcut = shortcut && stage.upsample;
+  WanVaeSum h = shortcut ? WanVaeSum{x} : pass.whole(std::move(x));
+  h = pass.run(stage.blocks, std::move(h));
   if (!stage.upsample) return h;
-  h = stage.upsample->forward(std::move(h), history);
-  if (shortcut) wan_vae_add_repeated(h, x, stage.upsample->time_conv ? 2 : 1);
-  return h;
+  const Tensor doubled = pass.resample(*stage.upsample, std::move(h));
+  if (shortcut) wan_vae_add_repeated(doubled, x, stage.upsample->time_conv ? 2 : 1);
+  return pass.whole(doubled);
 }
 
-Tensor run_stages(const WanVae& vae, Tensor h, WanVaeHistory& history, const Report& report) {
+WanVaeSum run_stages(const Pass& pass, const WanVae& vae, Tensor x) {
   int index = 0;
-  const auto report_next = [&](Tensor value) {
-    return report(fmt::format("encoder.down{}", index++), std::move(value));
-  };
+  const auto name_next = [&] { return fmt::format("encoder.down{}", index++); };
+  WanVaeSum h = pass.whole(std::move(x));
   for (const WanVaeDownStage& stage : vae.encoder.downsamples) {
     if (vae.config.is_residual) {
-      h = report_next(run_residual(stage, std::move(h), history));
+      h = pass.whole(pass.report(name_next(), run_residual(pass, stage, h.map)));
       continue;
     }
     for (const WanVaeResidualBlock& block : stage.blocks)
-      h = report_next(block.forward(h, history));
-    if (stage.downsample) h = report_next(stage.downsample->forward(std::move(h), history));
+      h = pass.report(name_next(), block.forward(std::move(h), pass.history));
+    if (stage.downsample)
+      h = pass.whole(pass.report(name_next(), pass.resample(*stage.downsample, std::move(h))));
   }
   return h;
 }
@@ -76,39 +104,39 @@ Tensor unpatchify(const Tensor& x, std::int64_t p) {
       .reshape({WanVaeConfig::kColours, n, p * h, p * w});
 }
 
-// What a convolution made, as a map: float16 ends here in tf32.
-Tensor as_map(const WanVae& vae, const Tensor& made) {
-  return made.to(vae.mean.scalar_type());
-}
-
 // One chunk of frames, patchified -> moments [1, h, w, 2 z].
-Tensor encode_chunk(const WanVae& vae, Tensor h, WanVaeHistory& history, const Report& report) {
+Tensor encode_chunk(const WanVae& vae, Tensor x, const Pass& pass) {
   const auto& encoder = vae.encoder;
-  h = report("encoder.conv1", as_map(vae, encoder.conv1.forward(h, history)));
-  h = run_stages(vae, std::move(h), history, report);
-  h = run_middle(encoder.middle, std::move(h), history, report, "encoder");
-  h = wan_vae_norm_silu_conv(encoder.head.norm, encoder.head.conv, std::move(h), history);
-  return vae.conv1.forward(report("encoder.out", as_map(vae, h)));
+  x = encoder.conv1.forward(x, pass.history);
+  x = pass.report("encoder.conv1", x.to(pass.maps));
+  WanVaeSum h = run_stages(pass, vae, std::move(x));
+  h = run_middle(pass, encoder.middle, std::move(h), "encoder");
+  h = wan_vae_norm_silu_conv(encoder.head.norm, encoder.head.conv, std::move(h), pass.history);
+  return vae.conv1.forward(pass.report("encoder.out", pass.total(std::move(h))));
 }
 
 // One latent frame [1, h, w, z] -> its map where upsampling begins, [1, h, w, c].
-Tensor begin_decoding(const WanVae& vae, const Tensor& latent, WanVaeHistory& history,
-                      const Report& report) {
+Tensor begin_decoding(const WanVae& vae, const Tensor& latent, const Pass& pass) {
   const auto& decoder = vae.decoder;
-  Tensor h = vae.conv2.forward(latent / vae.inverse_std + vae.mean);
-  h = report("decoder.conv1", as_map(vae, decoder.conv1.forward(h, history)));
-  return run_middle(decoder.middle, std::move(h), history, report, "decoder");
+  Tensor x = vae.conv2.forward(latent / vae.inverse_std + vae.mean);
+  x = decoder.conv1.forward(x, pass.history);
+  x = pass.report("decoder.conv1", x.to(pass.maps));
+  WanVaeSum h = pass.whole(std::move(x));
+  h = run_middle(pass, decoder.middle, std::move(h), "decoder");
+  return pass.total(std::move(h));
 }
 
 // That map or a band of it -> frames [n, H, W, c], patches where the config has them.
-Tensor finish_decoding(const WanVae& vae, Tensor h, WanVaeHistory& history, const Report& report) {
+Tensor finish_decoding(const WanVae& vae, Tensor map, const Pass& pass) {
   const auto& decoder = vae.decoder;
+  WanVaeSum h = pass.whole(std::move(map));
   for (std::size_t s = 0; s < decoder.upsamples.size(); ++s) {
-    h = report(fmt::format("decoder.up{}", s),
-               run_stage(decoder.upsamples[s], std::move(h), vae.config.is_residual, history));
+    map = pass.total(std::move(h));
+    h = run_stage(pass, decoder.upsamples[s], std::move(map), vae.config.is_residual);
+    h = pass.report(fmt::format("decoder.up{}", s), std::move(h));
   }
-  h = wan_vae_norm_silu_conv(decoder.head.norm, decoder.head.conv, std::move(h), history);
-  return report("decoder.out", as_map(vae, h));
+  h = wan_vae_norm_silu_conv(decoder.head.norm, decoder.head.conv, std::move(h), pass.history);
+  return pass.report("decoder.out", pass.total(std::move(h)));
 }
 
 }  // namespace
@@ -163,7 +191,7 @@ Tensor encode_video(const WanVae& vae, const Tensor& video, const WanVaeObserver
     const std::int64_t count = chunk == 0 ? 1 : WanVaeConfig::kTemporal;
     Tensor frames = video.narrow(1, first, count).to(vae.mean.options());
     frames = patchify(frames, vae.config.patch_size);
-    moments.push_back(encode_chunk(vae, std::move(frames), history, {observer, chunk}));
+    moments.push_back(encode_chunk(vae, std::move(frames), pass_of(vae, observer, history, chunk)));
   }
   return at::cat(moments);
 }
@@ -223,10 +251,10 @@ Tensor WanVaeDecoder::next_map() {
   history_.begin_chunk(last);
   band_history_.begin_chunk(last);
   const Tensor latent = latent_.narrow(0, chunk_, 1).to(vae_.mean.options());
-  const Report report{observer_, chunk_++};
-  Tensor map = begin_decoding(vae_, latent, history_, report);
+  const std::int64_t chunk = chunk_++;
+  Tensor map = begin_decoding(vae_, latent, pass_of(vae_, observer_, history_, chunk));
   if (band_) map = band_->cut(map);
-  map = finish_decoding(vae_, std::move(map), band_history_, report);
+  map = finish_decoding(vae_, std::move(map), pass_of(vae_, observer_, band_history_, chunk));
   return band_ ? band_->join(map) : map;
 }
 

@@ -1,0 +1,149 @@
+#include "lib/ops/rms_norm_silu.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include "lib/ops/checks.h"
+#include "lib/ops/kernel_call.h"
+#include "lib/ops/launch_label.h"
+
+namespace diptych {
+namespace {
+
+constexpr const char* kOp = "rms_norm_silu";
+
+// to = silu(from), [h, w, c] contiguous. On the CPU in pieces of a row: libtorch rounds the last
+// elements of what it is given, or of a thread's part of that, in another way than the others, and
+// the bits of a row must not depend on the other rows. A piece is too small for several threads.
+void silu(const Tensor& from, Tensor to) {
+  if (!from.is_cpu()) {
+    at::silu_out(to, from);
+    return;
+  }
+  constexpr std::int64_t kPiece = at::internal::GRAIN_SIZE / 2;
+  const std::int64_t rows = from.size(0), width = from.size(1) * from.size(2);
+  const Tensor in = from.view({rows, width}), out = to.view({rows, width});
+  const bool inference = c10::InferenceMode::is_enabled();
+  const auto of_rows = [&](std::int64_t begin, std::int64_t end) {
+    const c10::InferenceMode mode(inference);  // each thread has its own
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t first = 0; first < width; first += kPiece) {
+        const std::int64_t count = std::min(kPiece, width - first);
+        Tensor piece = out[row].narrow(0, first, count);
+        at::silu_out(piece, in[row].narrow(0, first, count));
+      }
+    }
+  };
+  at::parallel_for(0, rows, std::max<std::int64_t>(1, kPiece / width), of_rows);
+}
+
+// `of` of the parts' frames, to `sum` where that is defined.
+Tensor total_of(const Tensor& x, const std::vector<Tensor>& parts, Tensor sum) {
+  Tensor total = x;
+  for (const Tensor& part : parts) {
+    if (!total.defined()) {
+      total = part;
+    } else if (sum.defined()) {
+      at::add_out(sum, total, part);
+      total = sum;
+    } else {
+      total = at::add(total, part);
+    }
+  }
+  if (sum.defined() && !total.is_same(sum)) sum.copy_(total);
+  return total;
+}
+
+// Operation by operation, frame by frame, so that between two of them one frame is held and not the
+// map.
+void by_reference(const Tensor& y, const Tensor& sum, const MapSum& of, const RmsNormSilu& norm,
+                  KernelPolicy policy) {
+  const std::int64_t frames = (of.x.defined() ? of.x : of.parts[0]).size(0);
+  for (std::int64_t i = 0; i < frames; ++i) {
+    const auto frame_of = [i](const Tensor& map) { return map.defined() ? map.select(0, i) : map; };
+    std::vector<Tensor> parts;
+    for (const Tensor& part : of.parts) parts.push_back(frame_of(part));
+    const Tensor total = total_of(frame_of(of.x), parts, frame_of(sum));
+    if (!y.defined()) continue;
+    Tensor frame = y.select(0, i);
+    if (!norm.weight.defined()) {
+      frame.copy_(total);
+      continue;
+    }
+    const Tensor rows = total.to(norm.weight.scalar_type()).view({-1, y.size(3)});
+    const Tensor normed = rms_norm(rows, norm.weight, norm.eps, policy).view(frame.sizes());
+    if (frame.scalar_type() == normed.scalar_type()) {
+      silu(normed, frame);
+    } else {
+      silu(normed, normed);
+      frame.copy_(normed);
+    }
+  }
+}
+
+void check_map(const char* name, const Tensor& map, const Tensor& like) {
+  TORCH_CHECK(map.dim() == 4 && map.sizes() == like.sizes() && map.device() == like.device(), "[",
+              kOp, "] ", name, " is ", map.sizes(), " on ", map.device().str(), ", expected ",
+              like.sizes(), " on ", like.device().str());
+  TORCH_CHECK(map.is_contiguous(), "[", kOp, "] ", name, " has strides ", map.strides(),
+              ", expected a contiguous map");
+}
+
+}  // namespace
+
+void rms_norm_silu_out(const Tensor& y, const Tensor& sum, const MapSum& of,
+                       const RmsNormSilu& norm, KernelPolicy policy) {
+  const std::int64_t count = std::ssize(of.parts);
+  TORCH_CHECK((of.x.defined() || count > 0) && count <= kernels::kNormParts, "[", kOp, "] ", count,
+              " parts", of.x.defined() ? "" : " and no x");
+  const Tensor& like = of.x.defined() ? of.x : of.parts[0];
+  if (of.x.defined()) check_map("x", of.x, like);
+  for (const Tensor& part : of.parts) {
+    check_map("a part", part, like);
+    TORCH_CHECK(part.scalar_type() == of.parts[0].scalar_type(), "[", kOp, "] parts are ",
+                of.parts[0].scalar_type(), " and ", part.scalar_type());
+  }
+  if (sum.defined()) check_map("sum", sum, like);
+  if (y.defined()) {
+    TORCH_CHECK(y.sizes() == like.sizes() && (y.size(0) == 0 || y.select(0, 0).is_contiguous()),
+                "[", kOp, "] y is ", y.sizes(), " with strides ", y.strides(), ", expected ",
+                like.sizes(), " with contiguous frames");
+    TORCH_CHECK(count == 0 || y.scalar_type() == of.parts[0].scalar_type(), "[", kOp, "] y is ",
+                y.scalar_type(), " beside parts of ", of.parts[0].scalar_type());
+  }
+  const at::ScalarType maps = of.x.defined()          ? of.x.scalar_type()
+                              : norm.weight.defined() ? norm.weight.scalar_type()
+                              : sum.defined()         ? sum.scalar_type()
+                                                      : like.scalar_type();
+  if (norm.weight.defined())
+    ops::check_table(kOp, "weight", norm.weight, maps, {like.size(3)}, like);
+  TORCH_CHECK(!sum.defined() || sum.scalar_type() == maps, "[", kOp, "] sum is ", sum.scalar_type(),
+              " beside maps of ", maps);
+  const LaunchLabel label(launch_names::kNorm);
+  if (!ops::takes_kernel(kOp, like, policy)) return by_reference(y, sum, of, norm, policy);
+  kernels::RmsNormSiluArgs args;
+  if (of.x.defined()) args.x = of.x.const_data_ptr();
+  for (std::size_t i = 0; i < of.parts.size(); ++i) args.parts[i] = of.parts[i].const_data_ptr();
+  if (norm.weight.defined()) args.weight = norm.weight.const_data_ptr();
+  if (sum.defined()) args.sum = sum.data_ptr();
+  args.width = like.size(3);
+  args.frame_rows = std::max<std::int64_t>(1, like.size(1) * like.size(2));
+  args.rows = like.size(0) * like.size(1) * like.size(2);
+  args.part_count = static_cast<int>(count);
+  args.eps = static_cast<float>(norm.eps);
+  const Tensor of_maps = at::empty({0}, at::TensorOptions().dtype(maps));
+  args.dtype = ops::kernel_dtype(of_maps);
+  args.part_dtype = count > 0     ? ops::kernel_dtype(of.parts[0])
+                    : y.defined() ? ops::kernel_dtype(y)
+                                  : args.dtype;
+  if (y.defined()) {
+    args.y = y.data_ptr();
+    args.y_frame_stride = y.size(0) > 1 ? y.stride(0) : args.frame_rows * args.width;
+  }
+  ops::launch(args, like.device());
+}
+
+}  // namespace diptych
