@@ -159,7 +159,8 @@ void refuse_another(const RecordedCase& recorded, const fs::path& checkpoint) {
                    named_checkpoint(recorded.folder, recorded.description), failure.text);
 }
 
-fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given) {
+fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs::path& given,
+                       Log& log) {
   if (!given.empty()) {
     const fs::path model = model_folder(given, process_environment(), Setting::of("model"));
     require_folder(model, Setting::of("model"));
@@ -168,10 +169,16 @@ fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs
   const std::string name = named_checkpoint(folder, description);
   const fs::path goldens = goldens_of(folder);
   const std::vector<fs::path> candidates = checkpoints_below(goldens, name);
-  for (const fs::path& path : candidates) {
-    if (family_of_checkpoint(path) != nullptr) return path;
+  if (!candidates.empty()) {
+    const auto known = std::ranges::find_if(
+        candidates, [](const fs::path& path) { return family_of_checkpoint(path) != nullptr; });
+    const fs::path& taken = known == candidates.end() ? candidates.front() : *known;
+    if (description.contains("checkpoint") && !fs::exists(goldens / *fs::path(name).begin())) {
+      log.info_once(fmt::format("{}: not found; cases of it are replayed with {}",
+                                (goldens / name).string(), taken.string()));
+    }
+    return taken;
   }
-  if (!candidates.empty()) return candidates.front();
   throw InputError("{}: not found; name the checkpoint folder with --model",
                    (goldens / name).string());
 }
@@ -284,7 +291,7 @@ class Verifier {
   // Throws Unsupported for what this version cannot replay.
   bool run(const fs::path& folder) {
     const RecordedCase recorded{folder, read_json_object(folder / "case.json")};
-    const fs::path checkpoint = checkpoint_of(folder, recorded.description, options_.model);
+    const fs::path checkpoint = checkpoint_of(folder, recorded.description, options_.model, log_);
     NamedTensors expected = recorded_tensors(folder);
     std::vector<std::string> names;
     for (const auto& [name, tensor] : expected) names.push_back(name);

@@ -157,6 +157,24 @@ TEST_CASE("a case of another checkpoint than --model" * doctest::test_suite("nee
   CHECK(verified(copy, "checkpoint").code == 2);
 }
 
+TEST_CASE("another checkpoint than the one that a case names is said") {
+  const test::Folder folder;
+  const fs::path root = folder.path(), copy = root / "cases/ssim";
+  const fs::path own = test::goldens_of("wan").front();
+  fs::create_directories(root / "cases");
+  fs::copy(own / "cases/ssim_metric", copy, fs::copy_options::recursive);
+  fs::create_directory_symlink(own / "checkpoint", root / "checkpoint");
+  CHECK(run(Words{"verify", copy}).err.find("not found") == std::string::npos);
+  nlohmann::json description = nlohmann::json::parse(std::ifstream(copy / "case.json"));
+  description["checkpoint"] = "checkpoint_b/vae";
+  std::ofstream(copy / "case.json") << description;
+  const auto found = run(Words{"verify", copy});
+  CHECK(found.code == 0);
+  CHECK(found.err.find((root / "checkpoint_b/vae").string() +
+                       ": not found; cases of it are replayed with " +
+                       (root / "checkpoint").string() + "\n") != std::string::npos);
+}
+
 TEST_CASE("what cannot be replayed is said") {
   const test::Folder folder;
   folder.write("l.txt", "x");
