@@ -23,8 +23,8 @@ inline constexpr int kGroupRows = 64;       // of q, that a warpgroup multiplies
 
 // How a kernel is made: of elements T, with a causal mask or not, with kClusterOf blocks of a
 // cluster that share what they load of keys and values, with a bias of each sample's last key or
-// not. Values in e4m3 lie in blocks of keys, as
-// quantize_attention writes them. ArgsOf: the kernel's arguments.
+// not. Values in e4m3 lie in blocks of keys, as quantize_attention writes them. ArgsOf: the
+// kernel's arguments.
 template <typename T, typename ArgsOf, bool kCausalMask, int kClusterOf, bool kLastKeyBias = false>
 struct AttentionKind {
   using Element = T;

@@ -58,7 +58,7 @@ bool pays_in_pairs(const HopperAttentionArgs& args) {
 const char* hopper_attention_unsupported(const HopperAttentionArgs& args) {
   if (const char* reason = attention_sizes_unsupported(args)) return reason;
   if (args.dtype == DType::f32) return "rows are not of bfloat16 or float16";
-  if (args.last_key_bias != nullptr && args.causal) return "a bias stands beside a causal mask";
+  if (args.last_key_bias != nullptr && args.causal) return "takes no bias with a causal mask";
   for (const std::int64_t step :
        {args.q_stride, args.q_head_stride, args.key_stride, args.value_stride,
         args.key_sample_stride, args.value_sample_stride}) {

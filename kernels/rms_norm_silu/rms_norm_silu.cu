@@ -8,8 +8,9 @@ namespace diptych::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kElements = 8;                // of a vector
-constexpr int kFewestLanes = 4, kMany = 4;  // of a row, and vectors that a thread holds of it
+constexpr int kElements = 8;  // of a vector
+constexpr int kFewestLanes = 4,
+              kMostVectors = 4;  // of a row, and vectors that a thread holds of it
 
 // One row's pointers. T: of maps, P: of parts.
 template <typename T, typename P>
@@ -72,7 +73,8 @@ __device__ __forceinline__ Vector<T, kCount> sum_all(const Row<T, P>& row, int c
   return sum;
 }
 
-// The hardware's silu is some float32 steps off, which 16 bits hide.
+// The hardware's silu is some float32 steps off, which 16 bits hide. Beyond near_silu's range it is
+// v or -0, as the power is then 0 or infinite.
 template <typename P>
 __device__ __forceinline__ float silu_of(float value) {
   if constexpr (std::is_same_v<P, float>) {
@@ -181,7 +183,7 @@ bool in_vectors(const RmsNormSiluArgs& args) {
 template <typename T, typename P>
 void launch(const RmsNormSiluArgs& args, CUstream_st* stream) {
   if (!in_vectors(args)) return launch<T, P, 1, 0>(args, kWarp, stream);
-  // As few lanes as hold a row in three vectors each, which the usual widths, three times a power
+  // As few lanes as hold a row in three vectors each, which Wan 2.1's widths, three times a power
   // of two, fill; more vectors leave room for fewer threads.
   const std::int64_t vectors = args.width / kElements;
   int lanes = kFewestLanes;
@@ -192,8 +194,8 @@ void launch(const RmsNormSiluArgs& args, CUstream_st* stream) {
     launch<T, P, kElements, 2>(args, lanes, stream);
   } else if (vectors <= 3 * lanes) {
     launch<T, P, kElements, 3>(args, lanes, stream);
-  } else if (vectors <= kMany * lanes) {
-    launch<T, P, kElements, kMany>(args, lanes, stream);
+  } else if (vectors <= kMostVectors * lanes) {
+    launch<T, P, kElements, kMostVectors>(args, lanes, stream);
   } else {
     launch<T, P, kElements, 0>(args, lanes, stream);
   }

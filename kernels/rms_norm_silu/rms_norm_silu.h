@@ -4,8 +4,8 @@
 // Between them everything is float32. s is stored to `sum` on request. Without a weight y is P(s).
 //
 // Bound: memory. Reads x and the parts once, writes sum and y once: a row stays in registers while
-// 4 vectors of 8 elements a thread hold it (1024 columns), a wider one, or one of another number of
-// columns, is read twice.
+// 4 vectors of 8 elements a thread hold it (1024 columns); a wider or misaligned one, or one whose
+// columns 8 does not divide, is read twice.
 #pragma once
 
 #include "kernels/types.h"

@@ -119,8 +119,10 @@ void check_extras(const AttentionCall& call) {
   }
   if (const Tensor& bias = call.last_key_bias; bias.defined()) {
     check_extra("last_key_bias", bias, call);
-    TORCH_CHECK(bias.sizes() == at::IntArrayRef({lengths.samples()}) && !call.bias.defined(),
-                "[attention] last_key_bias ", bias.sizes(), " for ", lengths.samples(), " samples",
+    TORCH_CHECK(bias.sizes() == at::IntArrayRef({lengths.samples()}) && bias.is_contiguous() &&
+                    !call.bias.defined(),
+                "[attention] last_key_bias ", bias.sizes(), " with strides ", bias.strides(),
+                " for ", lengths.samples(), " samples",
                 call.bias.defined() ? ", beside a bias" : "");
   }
   if (const Tensor& sums = call.log_sum_exp; sums.defined()) {
@@ -308,9 +310,20 @@ std::optional<std::string> alignment_unsupported(const AttentionCall& call) {
   return std::nullopt;
 }
 
+bool has_bias(const AttentionCall& call) {
+  return call.bias.defined() || call.last_key_bias.defined();
+}
+
+Tensor last_key_mask(const AttentionCall& call, std::int64_t first, std::int64_t samples,
+                     std::int64_t keys) {
+  const Tensor mask = at::zeros({samples, 1, 1, keys}, call.last_key_bias.options());
+  const Tensor bias = call.last_key_bias.narrow(0, first, samples);
+  mask.select(3, keys - 1).copy_(bias.view({samples, 1, 1}));
+  return mask;
+}
+
 std::optional<std::string> bias_unsupported(const AttentionCall& call) {
-  const bool has_bias = call.bias.defined() || call.last_key_bias.defined();
-  return has_bias ? std::optional<std::string>("takes no bias") : std::nullopt;
+  return has_bias(call) ? std::optional<std::string>("takes no bias") : std::nullopt;
 }
 
 std::optional<std::string> log_sum_exp_unsupported(const AttentionCall& call) {

@@ -25,11 +25,12 @@ struct AttentionCall {
   bool causal = false;  // lower-right aligned: query j of n sees keys up to k_length - n + j
   double scale = 0;     // of q k^T; head_dim^-0.5 in most models, 1 in T5
 
-  // Either is added to the scaled logits; undefined: nothing. float32, on q's device, strides free.
-  // [heads, max_q, capacity]: for query i and key j of every sample alike, as T5's bias of relative
-  // positions. What lies beyond a sample's queries and keys is not read.
+  // At most one of these is added to the scaled logits; undefined: nothing. float32, on q's device.
+  // [heads, max_q, capacity], strides free: for query i and key j of every sample alike, as T5's
+  // bias of relative positions. What lies beyond a sample's queries and keys is not read. A query
+  // must see at least one key.
   Tensor bias{};
-  // [samples]: for the last key of each sample. With log(n) it stands for n equal keys.
+  // [samples], contiguous: for the last key of each sample. With log(n) it stands for n equal keys.
   Tensor last_key_bias{};
   // Where it is defined, forward() also writes the log of the sum of the exponentiated logits to it
   // (natural logarithm, bias included), for merge_attention(). float32 [total_q, heads], on q's
@@ -60,7 +61,7 @@ class AttentionBackend {
   virtual std::optional<std::string> prepare(const AttentionCall& call) const {
     return unsupported(call);
   }
-  // Whether calls of this kind may have a bias of the last key.
+  // Whether calls of this kind without a causal mask may have a bias of the last key.
   virtual bool takes_last_key_bias(const AttentionKind& /*kind*/) const { return false; }
   // [total_q, heads, head_dim] in q's dtype. Launches on the current stream; does not synchronise.
   // Throws InputError with the reason for a call that cannot be served.

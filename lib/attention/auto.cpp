@@ -107,8 +107,8 @@ class AutoAttention final : public AttentionBackend {
     });
   }
 
-  bool takes_last_key_bias(
-      const AttentionKind& kind) const override {  // as the one that goes first
+  // As the one that goes first.
+  bool takes_last_key_bias(const AttentionKind& kind) const override {
     const auto usual = std::ranges::find_if(
         preferred_, [&](const AttentionBackend* b) { return !b->kind_unsupported(kind); });
     return usual != preferred_.end() && (*usual)->takes_last_key_bias(kind);

@@ -56,6 +56,10 @@ std::optional<std::string> alignment_unsupported(const AttentionCall& call);
 // Why a backend that has neither bias nor log-sum-exp cannot serve the call, or nothing.
 std::optional<std::string> extras_unsupported(const AttentionCall& call);
 std::optional<std::string> bias_unsupported(const AttentionCall& call);
+bool has_bias(const AttentionCall& call);  // of either kind
+// last_key_bias of samples from `first` on that have so many keys: [samples, 1, 1, keys].
+Tensor last_key_mask(const AttentionCall& call, std::int64_t first, std::int64_t samples,
+                     std::int64_t keys);
 std::optional<std::string> log_sum_exp_unsupported(const AttentionCall& call);
 
 // One sample of a call: its rows of q, and how many of its keys count.

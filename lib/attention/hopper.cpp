@@ -23,7 +23,7 @@ class HopperAttentionBackend final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
-    if (call.bias.defined()) return "takes a bias of the last key alone";
+    if (call.bias.defined()) return "takes only a bias of the last key";
     return hopper_attention_unsupported(hopper_call(call));
   }
 

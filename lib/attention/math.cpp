@@ -76,11 +76,7 @@ Attended attend(const Block& block, bool wants_log_sum_exp, SumValues sum_values
 // The part of a call's bias for `count` queries of a sample from `first` on.
 Tensor bias_of(const AttentionCall& call, const SampleRows& rows, std::int64_t first,
                std::int64_t count) {
-  if (call.last_key_bias.defined()) {
-    const Tensor bias = at::zeros({1, 1, rows.keys}, call.last_key_bias.options());
-    bias.select(2, rows.keys - 1).copy_(call.last_key_bias.select(0, rows.sample));
-    return bias;
-  }
+  if (call.last_key_bias.defined()) return last_key_mask(call, rows.sample, 1, rows.keys)[0];
   if (!call.bias.defined()) return {};
   return call.bias.narrow(1, first, count).narrow(2, 0, rows.keys);
 }

@@ -60,12 +60,7 @@ Tensor attend_causal(const Tensor& q, const Tensor& k, const Tensor& v, const Sh
 // Of the call's samples from `first` on: [samples or 1, heads or 1, queries or 1, keys], or
 // undefined.
 Tensor bias_of(const AttentionCall& call, std::int64_t first, const Shape& s) {
-  if (call.last_key_bias.defined()) {
-    const Tensor bias = at::zeros({s.samples, 1, 1, s.keys}, call.last_key_bias.options());
-    bias.select(3, s.keys - 1)
-        .copy_(call.last_key_bias.narrow(0, first, s.samples).view({s.samples, 1, 1}));
-    return bias;
-  }
+  if (call.last_key_bias.defined()) return last_key_mask(call, first, s.samples, s.keys);
   if (!call.bias.defined()) return {};
   return call.bias.narrow(1, 0, s.queries).narrow(2, 0, s.keys).unsqueeze(0);
 }
@@ -127,7 +122,7 @@ class SdpaAttention final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
-    if (bias_unsupported(call) && !takes_bias(kind_of(call)))
+    if (has_bias(call) && !takes_bias(kind_of(call)))
       return "takes a bias on a GPU in float32 alone";
     return log_sum_exp_unsupported(call);
   }

@@ -19,8 +19,9 @@ struct PaddedText {
 // How the equal keys of a text enter attention.
 enum class SharedKeys {
   weighted,  // as one key, the logarithm of their number added to its logit
-  repeated,  // as they are, as many as they are: of backends that take no bias
+  repeated,  // as they are, as many as they are: of backends without a bias of the last key
 };
+// Weighted where the backend has such a bias for calls of that kind: the same result of fewer keys.
 SharedKeys preferred_shared_keys(const AttentionBackend& attention, const AttentionKind& kind);
 
 // `rows`: of each text [1 to padded_to, width]. Throws c10::Error for others, "[<model>] ...".

@@ -19,8 +19,8 @@ const TuningTable* tuning_for(at::ScalarType dtype, const Kernels& kernels) {
   return dtype == at::kBFloat16 ? kernels.tuning : nullptr;
 }
 
-kernels::DType kernel_dtype(const Tensor& rows) {
-  switch (rows.scalar_type()) {
+kernels::DType kernel_dtype(at::ScalarType dtype) {
+  switch (dtype) {
     case at::kBFloat16:
       return kernels::DType::bf16;
     case at::kHalf:
@@ -28,6 +28,10 @@ kernels::DType kernel_dtype(const Tensor& rows) {
     default:
       return kernels::DType::f32;
   }
+}
+
+kernels::DType kernel_dtype(const Tensor& rows) {
+  return kernel_dtype(rows.scalar_type());
 }
 
 kernels::Stored stored_of(const Tensor& values) {

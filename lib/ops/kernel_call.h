@@ -31,7 +31,8 @@ bool takes_kernel(const char* op, const Tensor& rows, KernelPolicy policy);
 // The tuning of calls with rows of that dtype, or null: what is measured is of bfloat16.
 const TuningTable* tuning_for(at::ScalarType dtype, const Kernels& kernels);
 
-kernels::DType kernel_dtype(const Tensor& rows);  // of float32, bfloat16, float16
+kernels::DType kernel_dtype(at::ScalarType dtype);  // of float32, bfloat16, float16
+kernels::DType kernel_dtype(const Tensor& rows);
 kernels::Stored stored_of(const Tensor& values);  // e4m3 or i8 of one-byte values, else plain
 
 // Throw InputError where the kernel cannot take the call, RunError where the launch fails.

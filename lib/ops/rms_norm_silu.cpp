@@ -40,7 +40,7 @@ void silu(const Tensor& from, Tensor to) {
   at::parallel_for(0, rows, std::max<std::int64_t>(1, kPiece / width), of_rows);
 }
 
-// `of` of the parts' frames, to `sum` where that is defined.
+// x + parts of one frame, into `sum` where that is defined.
 Tensor total_of(const Tensor& x, const std::vector<Tensor>& parts, Tensor sum) {
   Tensor total = x;
   for (const Tensor& part : parts) {
@@ -111,13 +111,21 @@ void rms_norm_silu_out(const Tensor& y, const Tensor& sum, const MapSum& of,
     TORCH_CHECK(y.sizes() == like.sizes() && (y.size(0) == 0 || y.select(0, 0).is_contiguous()),
                 "[", kOp, "] y is ", y.sizes(), " with strides ", y.strides(), ", expected ",
                 like.sizes(), " with contiguous frames");
-    TORCH_CHECK(count == 0 || y.scalar_type() == of.parts[0].scalar_type(), "[", kOp, "] y is ",
-                y.scalar_type(), " beside parts of ", of.parts[0].scalar_type());
   }
   const at::ScalarType maps = of.x.defined()          ? of.x.scalar_type()
                               : norm.weight.defined() ? norm.weight.scalar_type()
                               : sum.defined()         ? sum.scalar_type()
                                                       : like.scalar_type();
+  const at::ScalarType products = count > 0     ? of.parts[0].scalar_type()
+                                  : y.defined() ? y.scalar_type()
+                                                : maps;
+  TORCH_CHECK(products == maps || (maps == at::kFloat && products == at::kHalf), "[", kOp,
+              "] parts are ", products, " beside maps of ", maps);
+  if (y.defined()) {
+    TORCH_CHECK(y.scalar_type() == products && y.device() == like.device(), "[", kOp, "] y is ",
+                y.scalar_type(), " on ", y.device().str(), ", expected ", products, " on ",
+                like.device().str());
+  }
   if (norm.weight.defined())
     ops::check_table(kOp, "weight", norm.weight, maps, {like.size(3)}, like);
   TORCH_CHECK(!sum.defined() || sum.scalar_type() == maps, "[", kOp, "] sum is ", sum.scalar_type(),
@@ -134,11 +142,8 @@ void rms_norm_silu_out(const Tensor& y, const Tensor& sum, const MapSum& of,
   args.rows = like.size(0) * like.size(1) * like.size(2);
   args.part_count = static_cast<int>(count);
   args.eps = static_cast<float>(norm.eps);
-  const Tensor of_maps = at::empty({0}, at::TensorOptions().dtype(maps));
-  args.dtype = ops::kernel_dtype(of_maps);
-  args.part_dtype = count > 0     ? ops::kernel_dtype(of.parts[0])
-                    : y.defined() ? ops::kernel_dtype(y)
-                                  : args.dtype;
+  args.dtype = ops::kernel_dtype(maps);
+  args.part_dtype = ops::kernel_dtype(products);
   if (y.defined()) {
     args.y = y.data_ptr();
     args.y_frame_stride = y.size(0) > 1 ? y.stride(0) : args.frame_rows * args.width;

@@ -117,36 +117,42 @@ TEST_CASE("hopper says what it cannot serve, and gives the log-sum-exp") {
     automatic->forward(call);
     CHECK(automatic->served_by() == "hopper");
     call.bias = at::zeros({28, 140, 164}, call.q.options().dtype(at::kFloat));
-    CHECK(hopper->unsupported(call) == "takes a bias of the last key alone");
+    CHECK(hopper->unsupported(call) == "takes only a bias of the last key");
     call.bias = Tensor();
     call.last_key_bias = at::zeros({2}, call.q.options().dtype(at::kFloat));
     CHECK(hopper->unsupported(call).value_or("served") ==
-          (causal ? "a bias stands beside a causal mask" : "served"));
+          (causal ? "takes no bias with a causal mask" : "served"));
   }
 }
 
 TEST_CASE("hopper serves a bias of the last key, of few and of many queries") {
   if (const auto reason = hopper_unavailable(kGpu)) return test::skip(*reason);
-  const auto inputs =
-      attention_cases::make_inputs({"", 28, 4, 128, {2100, 5}, {160, 140}, 164}, 1e4)
-          .to(kGpu, at::kBFloat16);
-  AttentionCall call = inputs.call(false);
-  call.last_key_bias = at::tensor({4.0, 6.0}, call.q.options().dtype(at::kFloat));
-  const Tensor near = make_attention("math", kGpu)->forward(call);
-  AttentionCall plain = call;
-  plain.last_key_bias = Tensor();
-  const Tensor without = make_attention("math", kGpu)->forward(plain);
-  CHECK(attention_cases::relative_norm(without, near.to(at::kDouble).cpu()) > 0.1);
-  for (const Quantization quantization : {Quantization::none, Quantization::fp8}) {
-    const auto automatic = make_attention("auto", kGpu, {.quantization = quantization});
-    CHECK(automatic->takes_last_key_bias(kind_of(call)));
-    CHECK(attention_cases::relative_norm(automatic->forward(call), near.to(at::kDouble).cpu()) <=
-          0.005);
-    CHECK(automatic->served_by() == "hopper");
+  for (const std::int64_t queries : {2100, 3}) {
+    CAPTURE(queries);
+    const auto inputs =
+        attention_cases::make_inputs({"", 28, 4, 128, {queries, 5}, {160, 140}, 164}, 1e4)
+            .to(kGpu, at::kBFloat16);
+    AttentionCall call = inputs.call(false);
+    call.last_key_bias = at::tensor({4.0, 6.0}, call.q.options().dtype(at::kFloat));
+    const Tensor near = make_attention("math", kGpu)->forward(call);
+    AttentionCall plain = call;
+    plain.last_key_bias = Tensor();
+    const Tensor without = make_attention("math", kGpu)->forward(plain);
+    CHECK(attention_cases::relative_norm(without, near.to(at::kDouble).cpu()) > 0.1);
+    for (const Quantization quantization : {Quantization::none, Quantization::fp8}) {
+      const auto automatic = make_attention("auto", kGpu, {.quantization = quantization});
+      CHECK(automatic->takes_last_key_bias(kind_of(call)));
+      CHECK(attention_cases::relative_norm(automatic->forward(call), near.to(at::kDouble).cpu()) <=
+            0.005);
+      CHECK(automatic->served_by() == "hopper");
+    }
   }
-  CHECK_FALSE(make_attention("flash", kGpu)->takes_last_key_bias(kind_of(call)));
-  CHECK_FALSE(make_attention("sdpa", kGpu)->takes_last_key_bias(kind_of(call)));
+  const AttentionKind kind{kGpu, at::kBFloat16, 128};
+  CHECK_FALSE(make_attention("flash", kGpu)->takes_last_key_bias(kind));
+  CHECK_FALSE(make_attention("sdpa", kGpu)->takes_last_key_bias(kind));
   CHECK(make_attention("sdpa", kGpu)->takes_last_key_bias({kGpu, at::kFloat, 128}));
+  const auto reference = make_attention("auto", kGpu, {.kernels = KernelPolicy::reference});
+  CHECK_FALSE(reference->takes_last_key_bias(kind));
 }
 
 TEST_CASE("splitkv says what it cannot serve") {

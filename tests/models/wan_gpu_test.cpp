@@ -13,11 +13,12 @@ using namespace wan_cases;  // NOLINT
 const at::Device kGpu(at::kCUDA, 0);
 constexpr std::int64_t kHeadDim = 128;  // that every kernel takes
 
-Options on_gpu(at::ScalarType dtype = at::kFloat) {
+// As a run of a model with such heads.
+Options on_gpu(at::ScalarType dtype = at::kFloat, std::int64_t head_dim = kHeadDim) {
   Options options;
   options.device = kGpu;
   options.dtype = dtype;
-  options.shared = preferred_shared_keys(*make_attention("auto", kGpu), {kGpu, dtype, kHeadDim});
+  options.shared = preferred_shared_keys(*make_attention("auto", kGpu), {kGpu, dtype, head_dim});
   options.kernels = KernelPolicy::strict;
   return options;
 }
@@ -67,7 +68,7 @@ TEST_CASE("wan on the GPU: a timestep for each row") {
 TEST_CASE("wan on the GPU: bfloat16 stays near float32") {
   const WanTransformer model = recorded({});
   const Inputs inputs = noise_inputs(model.config, {30, 5});
-  const Options options = on_gpu(at::kBFloat16);
+  const Options options = on_gpu(at::kBFloat16, model.config.attention_head_dim);
   const double found =
       relative_norm(run(recorded(options), inputs, options).velocity, run(model, inputs).velocity);
   MESSAGE("bfloat16 against float32: ", found);

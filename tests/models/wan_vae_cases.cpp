@@ -20,7 +20,7 @@ constexpr TraceNames kNames = {{}, kWithin, {}, {}};
 // Under the names of the golden data: "decode_clip.chunk0.decoder.up0".
 WanVaeObserver record_to(NamedTensors& trace, const std::string& request) {
   return [&trace, request](std::int64_t chunk, std::string_view name, const Tensor& value) {
-    trace.emplace(fmt::format("{}.chunk{}.{}", request, chunk, name), value.to(at::kCPU, true));
+    trace.emplace(fmt::format("{}.chunk{}.{}", request, chunk, name), value.cpu().clone());
   };
 }
 
@@ -105,8 +105,19 @@ void check_beginnings(const On& on) {
   for (const std::int64_t t : {1, 3}) {
     CHECK(decode(vae, latent.narrow(0, 0, t)).equal(frames.narrow(1, 0, WanVaeConfig::frames(t))));
   }
+  // Steps that are looked at are the same.
+  std::int64_t steps = 0;
+  const WanVaeObserver observer = [&](std::int64_t, std::string_view, const Tensor& value) {
+    steps += value.numel() > 0 ? 1 : 0;
+  };
+  WanVaeDecoder observed(vae, latent, observer);
+  CHECK(observed.next().cpu().equal(frames.narrow(1, 0, 1)));
+  CHECK(observed.next().cpu().equal(frames.narrow(1, 1, 4)));
+  CHECK(steps > 10);
+
   const Tensor video = draw({3, 13, 80, 16}, 2).clamp(-1, 1);
   const WanVaeMoments all = vae.encode(video);
+  CHECK(vae.encode(video, observer).mu.equal(all.mu));
   CHECK(all.mu.sizes() == at::IntArrayRef({48, 4, 5, 1}));
   for (const std::int64_t length : {1, 4, 7, 9}) {
     CAPTURE(length);

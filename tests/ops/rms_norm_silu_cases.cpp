@@ -170,6 +170,8 @@ void check_rms_norm_silu_arguments() {
   CHECK_THROWS_AS(apply(y, {}, x, {}, at::ones({7})), c10::Error);
   CHECK_THROWS_AS(apply(y, x.to(at::kHalf), x, {}, weight), c10::Error);
   CHECK_THROWS_AS(apply(y, {}, x, {x.to(at::kHalf)}, weight), c10::Error);
+  CHECK_THROWS_AS(apply(y, {}, x, {x.to(at::kBFloat16)}, weight), c10::Error);
+  CHECK_THROWS_AS(apply(y.to(at::kBFloat16), {}, x, {}, weight), c10::Error);
   CHECK_THROWS_AS(apply(at::empty({2, 3, 8, 4}).transpose(2, 3), {}, x, {}, weight), c10::Error);
 }
 

@@ -2,7 +2,7 @@
 
 namespace diptych {
 
-TEST_CASE("texts are encoded with room and without it") {
+TEST_CASE("texts are encoded alike with room and without it") {
   dit_texts_cases::check_short_of_room(at::kCPU);
 }
 

@@ -270,8 +270,10 @@ at::IntArrayRef WanVaeSum::sizes() const {
 Tensor wan_vae_total(WanVaeSum x, at::ScalarType dtype, KernelPolicy kernels) {
   if (x.parts.empty()) return x.map.to(dtype);
   const at::TensorOptions options = x.parts[0].options().dtype(dtype);
+  const bool to_map =
+      x.map.defined() ? x.map.scalar_type() == dtype : x.parts[0].scalar_type() != dtype;
   Tensor total;
-  if (x.map.defined() ? x.map.scalar_type() == dtype : x.parts[0].scalar_type() != dtype) {
+  if (to_map) {
     total = x.owned ? x.map : at::empty(x.sizes(), options);
     rms_norm_silu_out({}, total, {x.map, x.parts}, {}, kernels);
   } else if (!x.map.defined() && x.parts.size() == 1) {

@@ -117,6 +117,7 @@ struct WanVaeSum {
   bool owned = false;  // nothing else reads `map`: the sum may take its place
   at::IntArrayRef sizes() const;
 };
+// The sum in `dtype`, that of maps or that of convolutions. It may be x.map itself, or lie there.
 Tensor wan_vae_total(WanVaeSum x, at::ScalarType dtype, KernelPolicy kernels);
 
 struct WanVaeNorm {  // x / max(|x|, 1e-12) * sqrt(c) * gamma over the channels

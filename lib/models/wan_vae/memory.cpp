@@ -17,10 +17,10 @@ std::int64_t size_of(at::ScalarType dtype) {
 
 // A pass at the sizes of one of its steps. Each step says how many bytes its maps have, those
 // included that stay beside them.
-class Pass {
+class PassSizes {
  public:
-  Pass(std::int64_t width, std::int64_t height, std::int64_t frames, bool history,
-       const WanVaePrecision& precision)
+  PassSizes(std::int64_t width, std::int64_t height, std::int64_t frames, bool history,
+            const WanVaePrecision& precision)
       : width_(width), height_(height), frames_(frames), history_(history), precision_(precision) {}
 
   std::int64_t map(std::int64_t channels) const { return frames_ * frame(channels); }
@@ -28,7 +28,7 @@ class Pass {
   std::int64_t bytes() const { return most_ + kept_; }
 
   void conv(std::int64_t in, std::int64_t out) {
-    step(map(in) + room(in) + product(out));
+    step(map(in) + room(in) + convolved(in, out));
     become_map(map(in), out);
   }
   // Norm, SiLU and convolution of what a block of that width made.
@@ -104,7 +104,8 @@ class Pass {
   void become_product(std::int64_t beside, std::int64_t channels) {
     step(beside + map(channels) + convolved(channels, channels) + product(channels));
   }
-  // Of something that has `held` bytes; `norm`: the bytes between the norm and SiLU.
+  // Of something that has `held` bytes; `norm`: the bytes between sum, norm and SiLU, which the
+  // reference has and the kernel has not.
   void norm_conv_of(std::int64_t beside, std::int64_t held, std::int64_t norm, std::int64_t in,
                     std::int64_t out) {
     const std::int64_t filled = room(in);
@@ -134,7 +135,8 @@ class Pass {
 std::int64_t wan_vae_decode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
                                   WanVaePrecision precision) {
   const std::size_t last = c.stages() - 1;
-  Pass pass(clip.width / c.spatial(), clip.height / c.spatial(), 1, clip.frames > 1, precision);
+  PassSizes pass(clip.width / c.spatial(), clip.height / c.spatial(), 1, clip.frames > 1,
+                 precision);
   pass.conv(c.z_dim, c.decoder_in(0));
   pass.middle(c.decoder_in(0));
   for (std::size_t s = 0; s <= last; ++s) {
@@ -152,8 +154,8 @@ std::int64_t wan_vae_encode_bytes(const WanVaeConfig& c, const WanVaeClip& clip,
                                   WanVaePrecision precision) {
   const std::size_t last = c.stages() - 1;
   const bool history = clip.frames > WanVaeConfig::kTemporal;
-  Pass pass(clip.width / c.patch_size, clip.height / c.patch_size,
-            history ? WanVaeConfig::kTemporal : 1, history, precision);
+  PassSizes pass(clip.width / c.patch_size, clip.height / c.patch_size,
+                 history ? WanVaeConfig::kTemporal : 1, history, precision);
   pass.conv(c.patch_channels(), c.base_dim);
   for (std::size_t s = 0; s <= last; ++s) {
     const std::int64_t in = c.encoder_in(s), out = c.encoder_dim(s);

@@ -8,9 +8,10 @@ namespace diptych {
 
 // tf32: convolutions run in float16, whose fraction has TF32's 10 bits: their weights and inputs
 // are rounded to it, sums are float32, results come back in float16, three of them of a convolution
-// that is split into its taps (wan_vae_splits_taps). Everything else, the maps between them, norms,
-// products of 1x1 kernels and attention, is float32. Unlike TF32, float16 ends at 65504: beyond it
-// a result is not finite.
+// that is split into its taps (wan_vae_splits_taps); the next norm adds them in float32, but those
+// of an encoder's first convolution are added in float16. Everything else, the maps between them,
+// norms, products of 1x1 kernels and attention, is float32. Unlike TF32, float16 ends at 65504:
+// beyond it a result is not finite.
 struct WanVaePrecision {
   at::ScalarType maps = at::kFloat;      // and of the weights as they are read
   at::ScalarType products = at::kFloat;  // of convolutions' operands and results

@@ -9,7 +9,7 @@ namespace {
 
 // What steps of a pass have in common. Calls are not nested where that would keep what an inner one
 // was given to the end of the whole expression.
-struct Pass {
+struct ChunkPass {
   at::ScalarType maps;
   KernelPolicy kernels;
   const WanVaeObserver& observer;
@@ -26,8 +26,7 @@ struct Pass {
     return whole(report(name, total(std::move(value))));
   }
   Tensor total(WanVaeSum value) const { return wan_vae_total(std::move(value), maps, kernels); }
-  // An observer may keep what it saw.
-  WanVaeSum whole(Tensor map) const { return {std::move(map), {}, /*owned=*/!observer}; }
+  static WanVaeSum whole(Tensor map) { return {std::move(map), {}, /*owned=*/true}; }
 
   WanVaeSum run(const std::vector<WanVaeResidualBlock>& blocks, WanVaeSum h) const {
     for (const WanVaeResidualBlock& block : blocks) h = block.forward(std::move(h), history);
@@ -40,21 +39,21 @@ struct Pass {
   }
 };
 
-Pass pass_of(const WanVae& vae, const WanVaeObserver& observer, WanVaeHistory& history,
-             std::int64_t chunk) {
+ChunkPass pass_of(const WanVae& vae, const WanVaeObserver& observer, WanVaeHistory& history,
+                  std::int64_t chunk) {
   return {vae.mean.scalar_type(), vae.decoder.head.norm.kernels, observer, history, chunk};
 }
 
-WanVaeSum run_middle(const Pass& pass, const WanVaeMiddle& middle, WanVaeSum h,
+WanVaeSum run_middle(const ChunkPass& pass, const WanVaeMiddle& middle, WanVaeSum h,
                      const std::string& scope) {
   h = pass.report(scope + ".middle0", middle.block_0.forward(std::move(h), pass.history));
   Tensor map = pass.total(std::move(h));
   map = middle.attention.forward(map);
-  h = pass.whole(pass.report(scope + ".middle1", std::move(map)));
+  h = ChunkPass::whole(pass.report(scope + ".middle1", std::move(map)));
   return pass.report(scope + ".middle2", middle.block_2.forward(std::move(h), pass.history));
 }
 
-Tensor run_residual(const Pass& pass, const WanVaeDownStage& stage, const Tensor& x) {
+Tensor run_residual(const ChunkPass& pass, const WanVaeDownStage& stage, const Tensor& x) {
   WanVaeSum h = pass.run(stage.blocks, {x});
   if (!stage.downsample) return pass.total(std::move(h)).add_(x);
   return pass.resample(*stage.downsample, std::move(h))
@@ -62,29 +61,30 @@ Tensor run_residual(const Pass& pass, const WanVaeDownStage& stage, const Tensor
 }
 
 // `shortcut`: the stage's input, repeated, is added to what upsampling makes.
-WanVaeSum run_stage(const Pass& pass, const WanVaeUpStage& stage, Tensor x, bool shortcut) {
+WanVaeSum run_stage(const ChunkPass& pass, const WanVaeUpStage& stage, Tensor x, bool shortcut) {
   shortcut = shortcut && stage.upsample;
-  WanVaeSum h = shortcut ? WanVaeSum{x} : pass.whole(std::move(x));
+  WanVaeSum h = shortcut ? WanVaeSum{x} : ChunkPass::whole(std::move(x));
   h = pass.run(stage.blocks, std::move(h));
   if (!stage.upsample) return h;
   const Tensor doubled = pass.resample(*stage.upsample, std::move(h));
   if (shortcut) wan_vae_add_repeated(doubled, x, stage.upsample->time_conv ? 2 : 1);
-  return pass.whole(doubled);
+  return ChunkPass::whole(doubled);
 }
 
-WanVaeSum run_stages(const Pass& pass, const WanVae& vae, Tensor x) {
+WanVaeSum run_stages(const ChunkPass& pass, const WanVae& vae, Tensor x) {
   int index = 0;
   const auto name_next = [&] { return fmt::format("encoder.down{}", index++); };
-  WanVaeSum h = pass.whole(std::move(x));
+  WanVaeSum h = ChunkPass::whole(std::move(x));
   for (const WanVaeDownStage& stage : vae.encoder.downsamples) {
     if (vae.config.is_residual) {
-      h = pass.whole(pass.report(name_next(), run_residual(pass, stage, h.map)));
+      h = ChunkPass::whole(pass.report(name_next(), run_residual(pass, stage, h.map)));
       continue;
     }
     for (const WanVaeResidualBlock& block : stage.blocks)
       h = pass.report(name_next(), block.forward(std::move(h), pass.history));
     if (stage.downsample)
-      h = pass.whole(pass.report(name_next(), pass.resample(*stage.downsample, std::move(h))));
+      h = ChunkPass::whole(
+          pass.report(name_next(), pass.resample(*stage.downsample, std::move(h))));
   }
   return h;
 }
@@ -105,7 +105,7 @@ Tensor unpatchify(const Tensor& x, std::int64_t p) {
 }
 
 // One chunk of frames, patchified -> moments [1, h, w, 2 z].
-Tensor encode_chunk(const WanVae& vae, Tensor x, const Pass& pass) {
+Tensor encode_chunk(const WanVae& vae, Tensor x, const ChunkPass& pass) {
   const auto& encoder = vae.encoder;
   x = encoder.conv1.forward(x, pass.history);
   x = pass.report("encoder.conv1", x.to(pass.maps));
@@ -116,20 +116,20 @@ Tensor encode_chunk(const WanVae& vae, Tensor x, const Pass& pass) {
 }
 
 // One latent frame [1, h, w, z] -> its map where upsampling begins, [1, h, w, c].
-Tensor begin_decoding(const WanVae& vae, const Tensor& latent, const Pass& pass) {
+Tensor begin_decoding(const WanVae& vae, const Tensor& latent, const ChunkPass& pass) {
   const auto& decoder = vae.decoder;
   Tensor x = vae.conv2.forward(latent / vae.inverse_std + vae.mean);
   x = decoder.conv1.forward(x, pass.history);
   x = pass.report("decoder.conv1", x.to(pass.maps));
-  WanVaeSum h = pass.whole(std::move(x));
+  WanVaeSum h = ChunkPass::whole(std::move(x));
   h = run_middle(pass, decoder.middle, std::move(h), "decoder");
   return pass.total(std::move(h));
 }
 
 // That map or a band of it -> frames [n, H, W, c], patches where the config has them.
-Tensor finish_decoding(const WanVae& vae, Tensor map, const Pass& pass) {
+Tensor finish_decoding(const WanVae& vae, Tensor map, const ChunkPass& pass) {
   const auto& decoder = vae.decoder;
-  WanVaeSum h = pass.whole(std::move(map));
+  WanVaeSum h = ChunkPass::whole(std::move(map));
   for (std::size_t s = 0; s < decoder.upsamples.size(); ++s) {
     map = pass.total(std::move(h));
     h = run_stage(pass, decoder.upsamples[s], std::move(map), vae.config.is_residual);

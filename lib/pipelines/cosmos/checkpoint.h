@@ -28,11 +28,7 @@ class CosmosCheckpoint final : public DitCheckpoint {
   std::unique_ptr<DitTurn> make_turn(DitJobs jobs) const override;
   DitTexts& texts() override { return *texts_; }
   std::int64_t head_dim() const override { return dit_.attention_head_dim; }
-  // How the equal keys of the texts' padding enter attention.
-  SharedKeys shared_keys() const {
-    return preferred_shared_keys(runtime_.paint_attention.of(AttentionRole::self),
-                                 {runtime_.device, runtime_.dtype, head_dim()});
-  }
+  SharedKeys shared_keys() const { return preferred_shared_keys(runtime_, head_dim()); }
   MemoryCosts costs(DitJobs jobs) const override;
   std::int64_t matrix_bytes(const MatrixFormat& format) const override;
   void load(const MemoryPlan& plan, Progress& progress) override;

@@ -26,6 +26,11 @@ TokenIds byte_ids(std::string_view text, std::int64_t vocab) {
 
 }  // namespace
 
+SharedKeys preferred_shared_keys(const Runtime& runtime, std::int64_t head_dim) {
+  return preferred_shared_keys(runtime.paint_attention.of(AttentionRole::self),
+                               {runtime.device, runtime.dtype, head_dim});
+}
+
 DitTexts::DitTexts(const std::filesystem::path& folder, Umt5Config config, const Weights& weights,
                    const Runtime& runtime)
     : runtime_(runtime), config_(std::move(config)), weights_(weights) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/base/log.h"
+#include "lib/models/padded_texts.h"
 #include "lib/models/umt5/umt5.h"
 #include "lib/runtime/runtime.h"
 #include "lib/tensor/weights.h"
@@ -20,6 +21,9 @@
 namespace diptych {
 
 using TokenIds = std::vector<std::int64_t>;
+
+// How the equal keys of the texts' padding enter the attention of a transformer.
+SharedKeys preferred_shared_keys(const Runtime& runtime, std::int64_t head_dim);
 
 class DitTexts {
  public:

@@ -5,6 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/models/wan/wan.h"
+#include "lib/pipelines/dit/texts.h"
 #include "lib/pipelines/recorded_values.h"
 #include "lib/session/make_runtime.h"
 #include "lib/tensor/safetensors.h"
@@ -36,10 +37,8 @@ Tensor velocity(const WanTransformer& model, const Runtime& runtime, const Step&
   const Tensor& x = step.latents;
   const WanContext context =
       model.make_context({.rows = {step.text}, .padded_to = padded_to}, runtime.kernels);
-  const WanPlan plan = model.plan(
-      context, {x.size(2), x.size(3), x.size(4)},
-      preferred_shared_keys(runtime.paint_attention.of(AttentionRole::self),
-                            {runtime.device, runtime.dtype, model.config.attention_head_dim}));
+  const WanPlan plan = model.plan(context, {x.size(2), x.size(3), x.size(4)},
+                                  preferred_shared_keys(runtime, model.config.attention_head_dim));
   const WanTime time = model.embed_time(plan, step.timesteps, runtime.kernels);
   Tensor rows = model.embed_latents(plan, x.to(runtime.device), runtime.kernels);
   rows = model.run_blocks(plan, context, time, std::move(rows),
