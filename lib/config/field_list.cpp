@@ -333,8 +333,8 @@ constinit const auto kFields = std::to_array<Field>({
      "float32 and keeps near it; auto: the family's choice; float32 where --dtype is",
      choice<run<&R::vae_dtype>>(), YamlPlace::painting, "vae_dtype"},
     {"vae_tiling", painting, "--vae-tiling", "auto|on|off",
-     "run the autoencoder in strips of rows: less memory, the same picture except for rounding; "
-     "auto: only if needed",
+     "run the autoencoder in parts: less memory; in strips of rows the same picture except for "
+     "rounding, in the tiles of some models a little changed; auto: only if needed",
      choice<run<&R::vae_tiling>>(), YamlPlace::painting, "vae_tiling"},
     {"max_vram", command, "--max-vram", "GIB",
      "most GPU memory that the run may take; 0: what is free", RealSlot{run<&R::max_vram>, 0, true},

@@ -220,7 +220,11 @@ void settle_task(Resolved& resolved) {
   }
   const auto apply = [&](std::string_view name, const std::string& text) {
     const std::size_t field = field_index(name, fields);
-    if (resolved.origins[field] == kOfDefaults) assign(fields[field], resolved.options, text, name);
+    if (resolved.origins[field] != kOfDefaults) return;
+    // Of a side, too, which does not settle that the size is not the input's.
+    const bool size_of_input = run.sampling.size_of_input;
+    assign(fields[field], resolved.options, text, name);
+    run.sampling.size_of_input = size_of_input;
   };
   for (const auto& [name, text] : task.defaults) apply(name, std::string(text));
   if (run.family->of_checkpoint == nullptr) return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/base/error.h"
 #include "lib/tensor/safetensors.h"
 
 namespace diptych {
@@ -28,7 +29,11 @@ void TraceSink::record(std::string_view name, const Tensor& value) {
 }
 
 void TraceSink::write(const std::filesystem::path& path) const {
-  write_safetensors(path, tensors_);
+  try {
+    write_safetensors(path, tensors_);
+  } catch (const InputError& error) {  // before the run it could be written
+    throw WriteError("{}", error.what());
+  }
 }
 
 // On a mismatch go back to the last `*` and let it take one more character.

@@ -24,7 +24,7 @@ class TraceSink {
   // Returns at once for names not asked for. A name recorded twice is a programmer's error.
   void record(std::string_view name, const Tensor& value);
   const std::vector<std::pair<std::string, Tensor>>& tensors() const { return tensors_; }
-  void write(const std::filesystem::path& path) const;  // atomic safetensors
+  void write(const std::filesystem::path& path) const;  // atomic safetensors; throws WriteError
 
   // What a replay of a recorded case says beside its tensors. A tensor that this version does not
   // compute, and so does not answer for:

@@ -454,6 +454,27 @@ TEST_CASE("what is made from more than a text says so") {
         "of them\n");
 }
 
+TEST_CASE("without a size a video from a picture has the picture's shape") {
+  if (lacks_recordings()) return;
+  for (const char* checkpoint : {"checkpoint_i2v", "checkpoint_ti2v"}) {
+    const Words request = {"generate", "-m",       wan(checkpoint), "-p", "x", "-i", kPicture,
+                           "-o",       "x.frames", "--print-config"};
+    const Outcome picture = run(request);
+    CAPTURE(picture.out);
+    CHECK(has(picture.out, "width: auto"));
+    CHECK(has(picture.out, "height: auto"));
+    CHECK(has(run(with(request, {"--size", "64x32"})).out, "width: 64"));
+  }
+  CHECK(has(run({"generate", "-m", wan(), "-p", "x", "-o", "x.frames", "--print-config"}).out,
+            "width: 832"));
+}
+
+TEST_CASE("--lora-diffs without a LoRA file is refused") {
+  if (lacks_recordings()) return;
+  CHECK(refused({"generate", "-m", wan(), "-p", "x", "-o", "x.frames", "--lora-diffs", "all"}) ==
+        "--lora-diffs: given without --lora\n");
+}
+
 TEST_CASE("a prompt that is cut is told by its first words") {
   if (lacks_recordings()) return;
   const test::Folder folder;

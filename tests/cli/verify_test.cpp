@@ -159,11 +159,10 @@ TEST_CASE("a case of another checkpoint than --model" * doctest::test_suite("nee
 
 TEST_CASE("another checkpoint than the one that a case names is said") {
   const test::Folder folder;
-  const fs::path root = folder.path(), copy = root / "cases/ssim";
-  const fs::path own = test::goldens_of("wan").front();
+  const fs::path root = folder.path(), copy = root / "cases/09_tokenizer";
   fs::create_directories(root / "cases");
-  fs::copy(own / "cases/ssim_metric", copy, fs::copy_options::recursive);
-  fs::create_directory_symlink(own / "checkpoint", root / "checkpoint");
+  fs::copy(kGoldens / "cases/09_tokenizer", copy, fs::copy_options::recursive);
+  fs::create_directory_symlink(kGoldens / "checkpoint", root / "checkpoint");
   CHECK(run(Words{"verify", copy}).err.find("not found") == std::string::npos);
   nlohmann::json description = nlohmann::json::parse(std::ifstream(copy / "case.json"));
   description["checkpoint"] = "checkpoint_b/vae";

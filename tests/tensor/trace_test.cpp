@@ -1,5 +1,6 @@
 #include "lib/tensor/trace.h"
 
+#include "lib/base/error.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/tensor/support.h"
 
@@ -68,6 +69,7 @@ TEST_CASE("TraceSink: writes one safetensors file; without globs keeps everythin
   CHECK(file.entries().size() == 2);
   CHECK(equal_bits(file.view("kv.cond.len"), at::full({1}, 7, at::kLong)));
   CHECK(equal_bits(file.view("stepNNN"), at::full({2, 2}, 0.5, at::kFloat)));
+  CHECK_THROWS_AS(sink.write(folder / "gone/trace.safetensors"), WriteError);
 }
 
 }  // namespace

@@ -26,18 +26,14 @@ constexpr std::array kNoiseNames = {"initial_noise", "noise.initial"};
 
 CosmosJob::CosmosJob(const RunConfig& request, CosmosCheckpoint& of, Log& log,
                      std::optional<CosmosRecording> recorded)
-    : DitJob(request), checkpoint(of), recording(std::move(recorded)) {
+    : DitJob(request), checkpoint(of), recording(std::move(recorded)), log_(log) {
   is_recorded = recording.has_value();
   check_counts(config());
   check_task();
   plan_step_cache(checkpoint, checkpoint.runtime());
   if (continues()) plan_source();
   plan_size(log);
-  if (source_frames_ && *source_frames_ >= size.frames)
-    log.warning_once(fmt::format(
-        "--video: has {} frames, and the result of {} begins with its last ones: nothing is left "
-        "to be made; expected a longer --video-frames or a shorter video",
-        *source_frames_, size.frames));
+  if (source_frames_) check_source(fmt::format("{}", *source_frames_), *source_frames_);
   plan_steps();
   plan_texts(log);
 }
@@ -75,6 +71,14 @@ void CosmosJob::plan_source() {
   } else {
     read_input_size(source_.file());
   }
+}
+
+void CosmosJob::check_source(const std::string& text, std::int64_t frames) const {
+  if (frames < size.frames) return;
+  log_.warning_once(fmt::format(
+      "--video: has {} frames, and the result of {} begins with its last ones: nothing is left to "
+      "be made; expected a longer --video-frames or a shorter video",
+      text, size.frames));
 }
 
 void CosmosJob::plan_size(Log& log) {
@@ -144,6 +148,7 @@ std::vector<Tensor> CosmosJob::read_source() {
     }
     if (last.empty()) throw InputError("{}: has no frame", source_.file().string());
   });
+  if (!source_frames_) check_source(fmt::format("at least {}", last.size()), std::ssize(last));
   record(last.front(), file_sha256(source_.file()).value_or(""));
   return {last.begin(), last.end()};
 }

@@ -43,7 +43,10 @@ struct CosmosJob final : DitJob {
   void plan_steps();
   void plan_texts(Log& log);
   std::vector<Tensor> read_source();
+  // Warns of a clip with so many frames, `text`, that leaves nothing to be made.
+  void check_source(const std::string& text, std::int64_t frames) const;
 
+  Log& log_;
   InputItem source_;                           // the picture or clip
   std::optional<std::int64_t> source_frames_;  // of a clip whose container says it
 };

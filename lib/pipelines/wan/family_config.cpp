@@ -159,6 +159,8 @@ std::vector<OwnIdle> idle_of_wan(const Options& options) {
         {"has no effect on a model with two transformers, whose steps a calibration "
          "chooses"});
   }
+  if (run.own.get<WanSettings>().loras.empty())
+    forbid({"lora_diffs"}, {"given without ", Setting::of("lora")});
   if (!wan_has_experts(run)) {
     forbid({"guidance_scale_2", "boundary_ratio"},
            {"has no effect on a model with one transformer"});
