@@ -47,7 +47,7 @@ def parse():
                         help="of pictures; the first is the most frequent")
     parser.add_argument("--output-dir", default=ROOT / "outputs" / "evaluation", metavar="DIR")
     parser.add_argument("--contact-sheet", type=pathlib.Path, metavar="FILE",
-                        help="instead: paint the README's prompts and lay them out in one PNG")
+                        help="instead: paint the README's prompts and lay them out in one PNG or WebP")
     parser.add_argument("--batch-size", type=int, default=1, metavar="N", help="pictures in one forward (1)")
     arguments, passed_on = parser.parse_known_args()
     if not re.fullmatch(r"\d+x\d+(,\d+x\d+)*", arguments.sizes):

@@ -133,9 +133,9 @@ def write_inputs(items, folder):
 
 
 def write_picture(path, picture):
-    """uint8 [height, width, 3], red first, as PNG; the folder is made where it is missing."""
+    """uint8 [height, width, 3], red first, in the format of the name; the folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not cv2.imwrite(str(path), picture[..., ::-1]):
+    if not cv2.imwrite(str(path), picture[..., ::-1], [cv2.IMWRITE_WEBP_QUALITY, 80]):
         raise OSError(f"{path}: cannot be written")
 
 
