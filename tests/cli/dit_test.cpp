@@ -287,6 +287,25 @@ TEST_CASE("configs that name fewer layers than the files hold are refused") {
   CHECK(has(broken(t2v, "text_encoder/config.json", "num_layers", 1), spare));
   CHECK(has(broken(t2i, "text_encoder/config.json", "num_layers", 1), spare));
   CHECK(has(broken(t2i, "transformer/config.json", "num_layers", 1), spare));
+  const auto inspected = [](const std::function<void(const fs::path&)>& change) {
+    const test::Folder folder;
+    const fs::path copy = folder.path() / "c";
+    fs::copy(checkpoint("wan", "checkpoint"), copy, fs::copy_options::recursive);
+    change(copy);
+    const Outcome outcome = run({"inspect", copy.string()});
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 1);
+    CHECK(has(outcome.out, "wan layout: 1 problem\n"));
+    CHECK(has(outcome.out, "transformer/diffusion_pytorch_model.safetensors: "));
+    return outcome.out;
+  };
+  CHECK(has(
+      inspected([](const fs::path& copy) { fs::remove(copy / "scheduler/scheduler_config.json"); }),
+      "scheduler_config.json: is missing\n"));
+  CHECK(has(inspected([](const fs::path& copy) {
+              fs::resize_file(copy / "vae/diffusion_pytorch_model.safetensors", 5000);
+            }),
+            "truncated?\n"));
   CHECK(run({"inspect", wan()}).code == 0);
   CHECK(run({"inspect", wan("checkpoint_i2v")}).code == 0);
   CHECK(run({"inspect", cosmos("checkpoint_v2w")}).code == 0);

@@ -110,7 +110,18 @@ std::vector<fs::path> tensor_files(const fs::path& path) {
 Json layout_report(const fs::path& path) {
   const Family* family = fs::is_directory(path) ? family_of_checkpoint(path) : nullptr;
   if (family == nullptr || family->layout == nullptr) return nullptr;
-  return {{"family", family->config().name}, {"problems", family->layout(path)}};
+  std::vector<std::string> problems;
+  try {
+    problems = family->layout(path);
+  } catch (const InputError& error) {  // a file that the layout goes by
+    problems.push_back(error.what());
+  }
+  return {{"family", family->config().name}, {"problems", problems}};
+}
+
+// A file that cannot be read, where it is not what the layout says already.
+void add_problem(Json& problems, const std::string& text) {
+  if (std::find(problems.begin(), problems.end(), text) == problems.end()) problems.push_back(text);
 }
 
 // `folder`: what the layout is of.
@@ -144,7 +155,8 @@ void print_description(const Json& description) {
 
 // Returns 1 if the checkpoint does not match its configs.
 int inspect_tensors(const InspectOptions& options) {
-  const Json layout = layout_report(options.path), description = description_of(options.path);
+  Json layout = layout_report(options.path);
+  const Json description = description_of(options.path);
   const std::vector<fs::path> paths = tensor_files(options.path);
   if (paths.empty() && layout.is_null())  // else the layout says what is missing
     throw InputError(
@@ -153,7 +165,15 @@ int inspect_tensors(const InspectOptions& options) {
   Totals all;
   Json files = Json::array();
   for (const fs::path& path : paths) {
-    const auto file = TensorFile::open(path);
+    std::optional<TensorFile> opened;
+    try {
+      opened = TensorFile::open(path);
+    } catch (const InputError& error) {
+      if (layout.is_null()) throw;
+      add_problem(layout["problems"], error.what());
+      continue;
+    }
+    const TensorFile& file = *opened;
     Totals totals;
     Json tensors = list_tensors(file, options.filter, totals);
     all.tensors += totals.tensors;
