@@ -11,6 +11,10 @@ std::optional<StepCalibration> read_calibration(const RunConfig& config,
   if (config.cache_mode != StepCacheMode::teacache) return std::nullopt;
   const std::filesystem::path path = calibration_path(config);
   if (!std::filesystem::exists(path)) {
+    if (!config.cache_calibration.empty()) {
+      throw InputError(Setting::of("cache_calibration", path.string()),
+                       "is not there; `diptych calibrate` writes such a file");
+    }
     throw InputError(
         Setting::of("cache_mode", "teacache"),
         SettingText{fmt::format("{} is not there; `diptych calibrate` writes it, ", path.string()),

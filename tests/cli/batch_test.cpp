@@ -569,7 +569,7 @@ TEST_CASE("--check-config looks at every item and loads nothing") {
   const Outcome model = run(batch(folder, "l.jsonl", {"--check-config"}));
   CHECK(model.code == 2);
   CHECK(has(model.err, folder.file("l.jsonl") + ":1: size: width: found 208, expected"));
-  CHECK(has(model.err, ":2: cache_mode teacache: " + folder.file("no.json") + " is not there"));
+  CHECK(has(model.err, ":2: cache_calibration " + folder.file("no.json") + ": is not there"));
   CHECK(has(model.err, folder.file("p.txt") + ": not a picture"));
   CHECK(has(model.err, ":4: think: expected true or false, found the text 'yes'"));
   CHECK(has(model.err, "4 of 4 items cannot run"));

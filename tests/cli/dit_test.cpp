@@ -369,6 +369,10 @@ TEST_CASE("flags that have no effect are refused") {
           "--cache-mode teacache: " + model +
               "/diptych_teacache.json is not there; `diptych calibrate` writes it, "
               "--cache-calibration names another\n");
+    CHECK(refused({"generate", "-m", model, "-p", "x", "--task", "t2i", "-o", "x.png", "--device",
+                   "cpu", "--size", "32x32", "--cache-mode", "teacache", "--cache-calibration",
+                   "none.json"}) ==
+          "--cache-calibration none.json: is not there; `diptych calibrate` writes such a file\n");
   }
 }
 

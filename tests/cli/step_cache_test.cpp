@@ -286,7 +286,7 @@ TEST_CASE("what generate refuses of step caches") {
         "diptych: --cache-report: given without --cache-mode taylorseer or teacache\n");
   CHECK(refusal_in_one_line(paint(picture, {"--cache-threshold", "0.1"}))
             .find("--cache-threshold: given without --cache-mode teacache") != std::string::npos);
-  CHECK(with(folder.file("none.json")).find(folder.file("none.json") + " is not there") !=
+  CHECK(with(folder.file("none.json")).find(folder.file("none.json") + ": is not there") !=
         std::string::npos);
   CHECK(refusal_in_one_line(paint(picture, {"-q", "--cache-mode", "teacache", "--cache-calibration",
                                             calibration, "--quantization", "int8"}))
