@@ -362,7 +362,7 @@ TEST_CASE("--check-config refuses what the run would refuse before it paints") {
   CHECK(both({"-p", "-", "-o", output}).starts_with("--prompt: stdin holds no text"));
   CHECK(both({"-p", "x", "-o", output, "--cache-mode", "teacache", "--cache-calibration",
               folder.file("no.json")})
-            .find("no.json is not there") != std::string::npos);
+            .find("no.json: is not there") != std::string::npos);
   CHECK(folder.names().empty());
   folder.write("p.txt", "no");
   CHECK(
