@@ -49,6 +49,7 @@ class Queue {
     const std::size_t i = next_++;
     return i < pieces_.size() ? std::optional(pieces_[i]) : std::nullopt;
   }
+  std::size_t size() const { return pieces_.size(); }
   void close() { next_ = pieces_.size(); }
 
  private:
@@ -56,10 +57,10 @@ class Queue {
   std::atomic<std::size_t> next_ = 0;
 };
 
-// What lies on the disk alone is read from the first moment on, at first by a few threads, while
-// the others hash what the system holds in memory.
+// What lies on the disk alone is read from the first moment on, by a few threads more: they wait
+// most of the time, while the others hash what the system holds in memory.
 std::vector<Digest> hash_pieces(const std::vector<Piece>& pieces, const std::stop_token& stop) {
-  constexpr std::size_t kBufferBytes = std::size_t{1} << 20, kOnDisk = 4;
+  constexpr std::size_t kBufferBytes = std::size_t{1} << 20, kDiskReaders = 4;
   std::vector<Digest> digests(pieces.size());
   Queue cached, on_disk;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -68,11 +69,13 @@ std::vector<Digest> hash_pieces(const std::vector<Piece>& pieces, const std::sto
   }
   std::mutex failing;
   std::exception_ptr failure;
-  const auto work = [&](std::size_t worker) {
-    Queue &own = worker < kOnDisk ? on_disk : cached, &other = worker < kOnDisk ? cached : on_disk;
+  const auto work = [&](const std::vector<Queue*>& queues) {
     const auto next = [&] {
-      const auto piece = own.take();
-      return piece ? piece : other.take();
+      std::optional<std::size_t> piece;
+      for (Queue* const queue : queues) {
+        if (!piece) piece = queue->take();
+      }
+      return piece;
     };
     try {
       std::vector<std::byte> buffer(kBufferBytes);
@@ -87,11 +90,13 @@ std::vector<Digest> hash_pieces(const std::vector<Piece>& pieces, const std::sto
   };
   // Two cores are left to whatever the run does meanwhile.
   const std::size_t cores = std::max(3U, std::thread::hardware_concurrency()) - 2;
-  const std::size_t workers =
-      std::clamp<std::size_t>(cores, 1, std::max<std::size_t>(pieces.size(), 1));
+  const std::vector<Queue*> of_disk{&on_disk}, of_all{&cached, &on_disk};
   std::vector<std::jthread> threads;
-  for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(work, i);
-  work(0);
+  for (std::size_t i = 0; i < std::min(kDiskReaders, on_disk.size()); ++i)
+    threads.emplace_back(work, of_disk);
+  for (std::size_t i = 1; i < std::min(cores, pieces.size()); ++i)
+    threads.emplace_back(work, of_all);
+  work(of_all);
   threads.clear();  // joins
   if (failure) std::rethrow_exception(failure);
   return digests;

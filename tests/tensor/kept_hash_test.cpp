@@ -2,6 +2,9 @@
 
 #include <thread>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "lib/tensor/checkpoint_hash.h"
 #include "lib/tensor/safetensors.h"
 #include "tests/tensor/support.h"
@@ -68,6 +71,22 @@ TEST_CASE("checkpoint_hash: a cache folder that cannot be written is no error") 
   const std::string hash = checkpoint_hash(files, {}, folder / "file");
   CHECK(hash == checkpoint_hash(files));
   CHECK(hash.size() == 64);
+}
+
+TEST_CASE("checkpoint_hash: the same of a file in memory and of one on the disk alone") {
+  const test::Folder folder;
+  const fs::path path = folder / "m.safetensors";
+  write_safetensors(path, std::vector<std::pair<std::string, Tensor>>{
+                              {"a", at::arange(500'000, at::kFloat)},
+                              {"b", at::arange(17'000'003, at::kInt)},  // two pieces
+                              {"c", at::arange(300'001, at::kLong)}});
+  const CheckpointFiles files = open_checkpoint(path);
+  const TensorFile& file = files.files.front();
+  const std::string hash = checkpoint_hash(files);
+  REQUIRE(fsync(file.descriptor()) == 0);
+  REQUIRE(posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED) == 0);
+  if (file.cached_share() > 0.5) MESSAGE("this file system keeps files in memory");
+  CHECK(checkpoint_hash(files) == hash);
 }
 
 TEST_CASE("checkpoint_hash: a file cut short while it is hashed is named") {
