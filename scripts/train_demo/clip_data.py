@@ -13,9 +13,9 @@ import clips
 import vocabulary
 
 MERGES, PADDED = 420, 704  # of the tokenizer; rows of the embedding table: 256 bytes, the merges, 22 added tokens
-POOL = {"t2v": 70000, "i2v": 36000, "edit": 36000}  # clips, of all shapes together
-ROWS = {"t2v": 24000, "i2v": 40000, "edit": 48000, "x2t": 22000}  # of a step, of that kind
-TURNS = ("edit", "i2v", "edit", "i2v", "x2t", "i2v", "edit", "i2v")  # what a step has beside clips from text
+POOL = {"t2v": 56000, "i2v": 48000, "edit": 36000}  # clips, of all shapes together
+ROWS = {"t2v": 20000, "i2v": 48000, "edit": 48000, "x2t": 22000}  # of a step, of that kind
+TURNS = ("i2v", "edit", "i2v", "i2v", "x2t", "i2v", "edit", "i2v")  # what a step has beside clips from text
 LENGTH = {"t2v": 112, "i2v": 112, "edit": 136, "x2t": 184}  # text rows of a sample
 DROPPED = 0.1  # of the captions, for classifier-free guidance
 FREE = 0.4  # of the captions of clips from text: in other words (clips.free_caption)
@@ -23,9 +23,9 @@ STRETCHED = 0.3  # of the clips that are read: shown at less than 12 frames a se
 STRANGE = 0.4  # of the clips that are asked about: their things have no names
 # Of the things in clips that continue a picture or are edited: of a colour, or a shape, without a name.
 TINTED, MORPHED = 0.35, 0.35
-PAIRED = 0.7  # of these clips: with two things
+PAIRED = 0.8  # of these clips: with two things
 TILTED = 0.3  # of these things
-SPUN = 2.5  # how often a thing to be painted spins (clips.sample_motion): that is the hardest
+SPUN = 2  # how often a thing to be painted spins (clips.sample_motion)
 UNMOVED = tuple(motion for motion in clips.MOTIONS if motion != clips.APPEARS)
 
 # What the vision tower gets of a clip, by its width and height: the bucket, and what is left of it.

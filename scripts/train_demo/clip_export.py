@@ -36,21 +36,35 @@ def configs(sizes, tokenizer):
     return llm, {**vision, "model_type": "qwen2_5_vl"}
 
 
+def files_of(folder):
+    """(backbone, vision tower) of a checkpoint."""
+    return folder / "Lance_3B_Video" / "model.safetensors", folder / "Qwen2.5-VL-ViT" / "vit.safetensors"
+
+
+def read(folder, model):
+    """What `write` wrote of it into the model, whose heads, which no checkpoint has, stay as they are."""
+    backbone, tower = (safetensors.torch.load_file(path) for path in files_of(folder))
+    found = {**backbone, **{"vit_model." + name: tensor for name, tensor in tower.items()}}
+    heads = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("heads.")}
+    model.load_state_dict({**heads, **found})
+
+
 def write(folder, model, vae, tokenizer):
     """`folder`/Lance_3B_Video holds the tokenizer already."""
     folder = pathlib.Path(folder)
-    llm, vit = folder / "Lance_3B_Video", folder / "Qwen2.5-VL-ViT"
+    backbone_file, tower_file = files_of(folder)
+    llm, vit = backbone_file.parent, tower_file.parent
     vit.mkdir(parents=True, exist_ok=True)
     state = export.half(model.state_dict())
     tower = {name.removeprefix("vit_model."): t for name, t in state.items() if name.startswith("vit_model.")}
     backbone = {name: t for name, t in state.items() if not name.startswith(("vit_model.", "heads."))}
-    safetensors.torch.save_file(backbone, llm / "model.safetensors", {"format": "pt"})
-    safetensors.torch.save_file(tower, vit / "vit.safetensors", {"format": "pt"})
+    safetensors.torch.save_file(backbone, backbone_file, {"format": "pt"})
+    safetensors.torch.save_file(tower, tower_file, {"format": "pt"})
     torch.save(export.half(vae.state_dict()), folder / "Wan2.2_VAE.pth")
     llm_config, vit_config = configs(model.sizes, tokenizer)
     export.write_json(llm / "llm_config.json", llm_config)
     export.write_json(vit / "config.json", vit_config)
     export.write_json(folder / "config.json", {"model_name": "Lance", "checkpoint_directories": [
         "Lance_3B_Video", "Qwen2.5-VL-ViT"]})
-    for path in (llm / "model.safetensors", vit / "vit.safetensors", folder / "Wan2.2_VAE.pth"):
+    for path in (backbone_file, tower_file, folder / "Wan2.2_VAE.pth"):
         path.chmod(0o644)

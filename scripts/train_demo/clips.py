@@ -15,14 +15,17 @@ MOTIONS = ("moves from left to right", "moves from right to left", "moves up", "
 RIGHT, LEFT, UP, DOWN, GROWS, SHRINKS, SPINS, APPEARS, DISAPPEARS, STILL = MOTIONS
 HORIZONTAL, VERTICAL = (RIGHT, LEFT), (UP, DOWN)
 TRAVELS = HORIZONTAL + VERTICAL
+# How often training sees them. Motions of another thing are not to spread to what stays still; outlines run most where
+# two things travel.
+WEIGHTS = {STILL: 2, APPEARS: 1.5, DISAPPEARS: 1.5} | dict.fromkeys(TRAVELS, 2)
 
 # (width, height), frames, and how often training sees them; sizes are those of the buckets of "video_96p"
 # and, for clips from text, others between.
 BUCKETS = ((128, 128), (144, 112), (112, 144), (176, 96), (96, 176))
 SHAPES_OF_CLIPS = (
     ((128, 128), 17, 20), ((128, 128), 25, 24), ((128, 128), 33, 8), ((128, 128), 21, 4), ((128, 128), 29, 4),
-    ((144, 112), 17, 5), ((144, 112), 25, 5), ((112, 144), 17, 5), ((112, 144), 25, 5), ((176, 96), 17, 4),
-    ((96, 176), 17, 4), ((96, 96), 25, 3), ((160, 160), 17, 3), ((160, 96), 25, 3), ((96, 160), 25, 3))
+    ((144, 112), 17, 5), ((144, 112), 25, 5), ((112, 144), 17, 5), ((112, 144), 25, 5), ((176, 96), 17, 8),
+    ((96, 176), 17, 8), ((96, 96), 25, 3), ((160, 160), 17, 3), ((160, 96), 25, 3), ((96, 160), 25, 3))
 REFERENCE_SIDE = 128  # things scale with the short side
 MARGIN = 4.0
 RADII = {1: {"small": 16.0, None: 21.0, "large": 26.0}, 2: {"small": 13.0, None: 16.5, "large": 20.0}}
@@ -103,11 +106,11 @@ def cut_of(frames):
 
 
 def sample_motion(rng, shape, motions, spun):
-    """Any of them. `spun`, if not 1: the weight of a spin that can be seen; of staying still, which motions of another
-    thing are not to spread to, the weight is 2 then, and of all else 1."""
+    """Any of them. `spun`, if not 1: the weight of a spin that can be seen; all else has the weight of `WEIGHTS` then,
+    or 1."""
     if spun == 1:
         return rng.choice(motions)  # the draws of the exams
-    weights = {SPINS: 1 if shape in ROUND else spun, STILL: 2, APPEARS: 1.5, DISAPPEARS: 1.5}
+    weights = WEIGHTS | {SPINS: 1 if shape in ROUND else spun}
     return rng.choices(motions, [weights.get(motion, 1) for motion in motions])[0]
 
 

@@ -6,7 +6,8 @@
 needs PyTorch 2.11 with a GPU, tokenizers and safetensors. It may be stopped and run again: `--minutes 9` ends a
 piece in time, as SIGTERM does while the model is trained; the next call goes on where it stopped. The last step
 comes `--within` so many minutes of all pieces. The checkpoint, in the released layout, lies in OUTPUT/checkpoint
-after each piece; it is finished with the last one. How it went is in OUTPUT/log.jsonl.
+after each piece; it is finished with the last one. How it went is in OUTPUT/log.jsonl. `--from CHECKPOINT` goes on
+from a checkpoint that is finished: its tokenizer and autoencoder stay as they are, the model learns further.
 
 Several GPUs of one machine share about as many rows of a step as one has (`--within` and `--steps` as with one; the
 log tells of the first one's):
@@ -19,6 +20,7 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import sys
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -172,9 +174,9 @@ def measure_latents(vae, batches, device):
 def train_autoencoder(args, device, clock, log):
     """Two parts: all of it, with the posterior's noise; then, its latents standardised, the decoder alone, with more
     noise, so that it forgives what diffusion leaves. Fewer steps where they take longer than --vae-minutes."""
-    path = args.output / "autoencoder.pt"
+    path = args.start / "Wan2.2_VAE.pth" if args.start else args.output / "autoencoder.pt"
     vae = wan_autoencoder.Autoencoder().to(device)
-    if path.exists():
+    if args.start or path.exists():
         vae.load_state_dict(torch.load(path, map_location=device))
         return vae
     steps, begun = args.vae_steps, clock.seconds()
@@ -379,6 +381,8 @@ def train_model(args, group, vae, clock, log):
     device = group.device
     torch.manual_seed(args.seed)
     model = lance.Lance(lance.Sizes(clip_data.PADDED)).to(device)
+    if args.start:
+        clip_export.read(args.start, model)
     training = Training(model, group)
     path = args.output / "state.pt"
     if path.exists():
@@ -446,6 +450,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=UNLIMITED, help="stop and save after so many")
     parser.add_argument("--within", type=float, default=38.0, metavar="MINUTES",
                         help="all pieces together, with fewer steps where they take longer (38)")
+    parser.add_argument("--from", dest="start", type=pathlib.Path, metavar="CHECKPOINT", help="begin with its weights")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=150000, help="at most (150000)")
     parser.add_argument("--rate", type=float, default=5e-3)
@@ -472,6 +477,10 @@ def main():
     torch.manual_seed(args.seed)
 
     def prepare():
+        if args.start and group.rank == 0:
+            for path in (args.start / folder.name).iterdir():
+                if path.suffix != ".safetensors":
+                    shutil.copy(path, folder)
         if not (folder / "tokenizer.json").exists():
             vocabulary.train(folder, lines=clip_data.corpus, merges=clip_data.MERGES)
             log(stage="tokenizer", seconds=clock.seconds())
