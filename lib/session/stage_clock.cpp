@@ -1,6 +1,7 @@
 #include "lib/session/stage_clock.h"
 
 #include <utility>
+#include <variant>
 
 #include "lib/base/log.h"
 #include "lib/runtime/runtime.h"
@@ -23,6 +24,29 @@ void StageClock::lap(Report& report, const std::string& stage, const std::string
   lap(report, stage, device);
   add(report, stage, -later_seconds);
   add(report, later, later_seconds);
+}
+
+void StageClock::watch_decoding(Result& result) {
+  auto* const clip = std::get_if<Clip>(&result.media);
+  if (clip == nullptr) return;
+  clip->decode = [decode = std::move(clip->decode),
+                  seconds = decoding_](const std::function<void(const Tensor&)>& take) {
+    double since = steady_seconds();
+    const auto waited = [&] {
+      const double now = steady_seconds();
+      *seconds += now - std::exchange(since, now);
+    };
+    decode([&](const Tensor& frames) {
+      waited();
+      take(frames);
+      since = steady_seconds();
+    });
+    waited();
+  };
+}
+
+void StageClock::lap_encoding(Report& report, c10::Device device) {
+  lap(report, "encode", "vae", std::exchange(*decoding_, 0), device);
 }
 
 void StageClock::add(Report& report, const std::string& stage, double seconds) {

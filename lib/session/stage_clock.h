@@ -1,6 +1,7 @@
 // How long the stages of a run take.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include <c10/core/Device.h>
@@ -19,10 +20,15 @@ class StageClock {
   // The same, where the last `later_seconds` of it are of another stage.
   void lap(Report& report, const std::string& stage, const std::string& later, double later_seconds,
            c10::Device device);
+  // A clip is decoded while its receiver encodes it: what it waits for frames counts as "vae" in
+  // the next lap_encoding().
+  void watch_decoding(Result& result);
+  void lap_encoding(Report& report, c10::Device device);  // "encode", for the rest
 
  private:
   static void add(Report& report, const std::string& stage, double seconds);
   double last_ = 0;
+  std::shared_ptr<double> decoding_ = std::make_shared<double>(0);  // seconds, of watched clips
 };
 
 }  // namespace diptych

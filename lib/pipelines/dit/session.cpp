@@ -424,10 +424,11 @@ void DitSession::make(DitJobs jobs, TraceSink* trace, Progress& progress, const 
       report_.latent_hashes.push_back(result.latent_hash);
       // A clip has a stage of its own, of its frames, while the receiver decodes it.
       if (!jobs[place]->clip_shape()) progress.begin("encode", 1);
+      clock_.watch_decoding(result);
       results.result(result, report_);
       progress.update(1);
       progress.end();
-      clock_.lap(report_, "encode", runtime_.device);
+      clock_.lap_encoding(report_, runtime_.device);
     }
   }
 }

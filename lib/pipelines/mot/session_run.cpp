@@ -372,7 +372,8 @@ void MotSession::paint(MotJobs jobs, MotTrace* trace, Progress& progress, const 
 
 void MotSession::paint_once(MotPainter& painter, MotTurns& turns, std::uint64_t index,
                             MotTrace* trace, Progress& progress, const Results& results) {
-  const std::vector<Result> painted = maker_.paint(painter, turns, index, trace, progress);
+  std::vector<Result> painted = maker_.paint(painter, turns, index, trace, progress);
+  for (Result& result : painted) clock_.watch_decoding(result);
   report_.attention = painter.attention();
   report_.cfg_mode = name_of(painter.request().cfg_mode);
   report_.weights_hash = weights_hash();
@@ -387,7 +388,7 @@ void MotSession::paint_once(MotPainter& painter, MotTurns& turns, std::uint64_t 
     if (!clips) progress.update(static_cast<std::int64_t>(result.request) + 1);
   }
   progress.end();
-  clock_.lap(report_, "encode", runtime_.device);
+  clock_.lap_encoding(report_, runtime_.device);
 }
 
 }  // namespace diptych
