@@ -48,9 +48,13 @@ const ClipFormatFacts& facts_of(ClipFormat format) {
 }
 
 std::optional<ClipFormat> clip_format_of_name(const std::filesystem::path& name) {
-  const std::string extension = lower_case(name.extension().string());
+  const bool is_folder = !name.has_filename();
+  const auto named = is_folder ? name.parent_path() : name;
+  const std::string extension = lower_case(named.extension().string());
   const auto found = std::ranges::find(kFormats, extension, &ClipFormatFacts::extension);
-  return found == kFormats.end() ? std::nullopt : std::optional(found->format);
+  if (found == kFormats.end() || (is_folder && found->format != ClipFormat::png))
+    return std::nullopt;
+  return found->format;
 }
 
 std::vector<std::string_view> written_clip_extensions() {

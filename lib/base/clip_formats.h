@@ -47,7 +47,8 @@ struct ClipFormatFacts {
 
 std::span<const ClipFormatFacts> clip_formats();  // in the order of the enum
 const ClipFormatFacts& facts_of(ClipFormat format);
-// The format that has the extension of this name, in any case; nothing for another one.
+// The format that has the extension of this name, in any case; nothing for another one. A folder of
+// frames may be named as a shell completes it ("clip.frames/").
 std::optional<ClipFormat> clip_format_of_name(const std::filesystem::path& name);
 // The extensions under which this build writes clips.
 std::vector<std::string_view> written_clip_extensions();

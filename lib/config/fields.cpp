@@ -14,6 +14,7 @@
 #include "lib/base/error.h"
 #include "lib/base/utf8.h"
 #include "lib/config/family_fields.h"
+#include "lib/config/flag_hints.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"
 
@@ -173,6 +174,11 @@ struct Assign {
     if (task == nullptr && text != kAnyTask) {
       std::vector<std::string_view> known = {kAnyTask};
       for (const Task& each : family->tasks) known.push_back(each.name);
+      if (is_video_task(text) && !family->makes(MediaKind::clip))
+        throw where.error(
+            "{} is of videos, which {} does not make (known: {}); --task, -c or -m for the whole "
+            "list chooses another model",
+            in_quotes(text), family->name, fmt::join(known, ", "));
       throw where.error("unknown value {}{}", in_quotes(text), suggestion(text, known));
     }
     if (task != nullptr) return set_task(options.run, *task);

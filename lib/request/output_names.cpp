@@ -206,13 +206,14 @@ std::vector<fs::path> output_names(const fs::path& name, std::int64_t count,
   return names;
 }
 
-std::vector<fs::path> plan_outputs(const fs::path& output, std::int64_t count,
+std::vector<fs::path> plan_outputs(const fs::path& name, std::int64_t count,
                                    const Extensions& extensions) {
   const Setting setting = Setting::of("output");
   std::error_code ignored;
+  const bool is_frames = clip_format_of_name(name) == ClipFormat::png;
+  const fs::path output = is_frames && !name.has_filename() ? name.parent_path() : name;
   // A device or a pipe is one whatever its name ends in; this says so.
   if (fs::is_other(output, ignored)) require_writable(output, setting);
-  const bool is_frames = clip_format_of_name(output) == ClipFormat::png;
   const bool is_folder = fs::is_directory(output, ignored) && !is_frames;
   const bool no_name = is_folder || output.filename().empty();
   const Pattern pattern = no_name ? Pattern{"", std::string(extensions.front()), 4}

@@ -45,7 +45,7 @@ std::vector<std::filesystem::path> output_names(const std::filesystem::path& nam
 
 // The paths of --output: as output_names(), and a folder gets 0000.png, 0001.png, ... Throws
 // InputError, too, for a folder that is missing or not writable.
-std::vector<std::filesystem::path> plan_outputs(const std::filesystem::path& output,
+std::vector<std::filesystem::path> plan_outputs(const std::filesystem::path& name,
                                                 std::int64_t count, const Extensions& extensions);
 
 // The file of --trace. A folder (that is there below `base`, or whose name ends in / or has no

@@ -8,6 +8,19 @@
 
 namespace diptych {
 
+void count_decoding(Clip& clip, std::shared_ptr<double> seconds) {
+  clip.decode = [decode = std::move(clip.decode),
+                 seconds = std::move(seconds)](const std::function<void(const Tensor&)>& take) {
+    double since = steady_seconds();
+    decode([&](const Tensor& frames) {
+      *seconds += steady_seconds() - since;
+      take(frames);
+      since = steady_seconds();
+    });
+    *seconds += steady_seconds() - since;
+  };
+}
+
 void StageClock::start() {
   last_ = steady_seconds();
 }
@@ -27,26 +40,12 @@ void StageClock::lap(Report& report, const std::string& stage, const std::string
 }
 
 void StageClock::watch_decoding(Result& result) {
-  auto* const clip = std::get_if<Clip>(&result.media);
-  if (clip == nullptr) return;
-  clip->decode = [decode = std::move(clip->decode),
-                  seconds = decoding_](const std::function<void(const Tensor&)>& take) {
-    double since = steady_seconds();
-    const auto waited = [&] {
-      const double now = steady_seconds();
-      *seconds += now - std::exchange(since, now);
-    };
-    decode([&](const Tensor& frames) {
-      waited();
-      take(frames);
-      since = steady_seconds();
-    });
-    waited();
-  };
+  if (auto* const clip = std::get_if<Clip>(&result.media)) count_decoding(*clip, decoding_);
 }
 
 void StageClock::lap_encoding(Report& report, c10::Device device) {
-  lap(report, "encode", "vae", std::exchange(*decoding_, 0), device);
+  lap(report, "encode", "vae", *decoding_, device);
+  decoding_ = std::make_shared<double>(0);  // what is decoded later is in nobody's lap
 }
 
 void StageClock::add(Report& report, const std::string& stage, double seconds) {

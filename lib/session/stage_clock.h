@@ -10,6 +10,9 @@
 
 namespace diptych {
 
+// Adds to `seconds` what the receiver of the clip waits for its frames.
+void count_decoding(Clip& clip, std::shared_ptr<double> seconds);
+
 // Seconds per stage, in the order of their first lap.
 class StageClock {
  public:
@@ -20,8 +23,8 @@ class StageClock {
   // The same, where the last `later_seconds` of it are of another stage.
   void lap(Report& report, const std::string& stage, const std::string& later, double later_seconds,
            c10::Device device);
-  // A clip is decoded while its receiver encodes it: what it waits for frames counts as "vae" in
-  // the next lap_encoding().
+  // A clip is decoded while its receiver encodes it: what it waits for frames until the next
+  // lap_encoding() counts as "vae" there.
   void watch_decoding(Result& result);
   void lap_encoding(Report& report, c10::Device device);  // "encode", for the rest
 

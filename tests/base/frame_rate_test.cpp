@@ -35,6 +35,9 @@ TEST_CASE("the format of a clip by its name") {
   CHECK(clip_format_of_name("b.gif") == ClipFormat::gif);
   CHECK(clip_format_of_name("b.webp") == ClipFormat::webp);
   CHECK(clip_format_of_name("a.b/c.frames") == ClipFormat::png);
+  CHECK(clip_format_of_name("c.frames/") == ClipFormat::png);
+  CHECK_FALSE(clip_format_of_name("c.mp4/").has_value());
+  CHECK_FALSE(clip_format_of_name("/").has_value());
   CHECK_FALSE(clip_format_of_name("a.frames/b").has_value());
   CHECK_FALSE(clip_format_of_name("a.png").has_value());
   CHECK_FALSE(clip_format_of_name("a.mkv").has_value());

@@ -151,6 +151,21 @@ TEST_SUITE("needs libav") {
     const std::string red =
         lance.made("red.mp4", diptych::test::with(small, {"--video", boat, "-p", "make it red"}));
     check_clip(red, "h264", 304, 224, 5);
+    // Of a clip that lasts longer than the official frames do all is taken, and it gets faster.
+    const std::string slow = lance.made("slow.mp4", {"--task", "t2v", "-p", "a boat", "--size",
+                                                     "64x48", "--video-frames", "9", "--fps", "1"});
+    const Outcome faster = lance.run(
+        "generate", diptych::test::with(small, {"--video", slow, "-p", "make it red", "-o",
+                                                lance.file("fast.mp4"), "--check-config"}));
+    CHECK(faster.err.find("slow.mp4: 9.0 s of video become 5.8 s: 69 frames are taken") !=
+          std::string::npos);
+    const Outcome huge =
+        lance.run("generate", {"--task", "t2v", "-p", "a boat", "--size", "16384", "--video-frames",
+                               "121", "-o", lance.file("x.mp4")});
+    CHECK(huge.code == 2);
+    CHECK(huge.err ==
+          "diptych: --size 16384x16384: is 32505856 rows of latents for 121 frames, expected at "
+          "most 4194304\n");
     for (const Words& asked :
          {Words{"--task", "x2t_video", "--video", red}, Words{"--task", "x2t_image", "-i", cup}}) {
       const Outcome answer = lance.run(

@@ -187,7 +187,8 @@ TEST_CASE("bad values say what was found and what is expected") {
         "--x: unknown value 'chanel' (did you mean 'channel'? known: global, channel, "
         "text_channel, none)");
   CHECK(error_of("task", "t2v") ==
-        "--x: unknown value 't2v' (did you mean 't2i'? known: auto, t2i, edit, understand, chat)");
+        "--x: 't2v' is of videos, which bagel does not make (known: auto, t2i, edit, understand, "
+        "chat); --task, -c or -m for the whole list chooses another model");
   CHECK(error_of("think", "maybe") == "--x: unknown value 'maybe'; expected true or false");
   CHECK(
       error_of("inputs", "a.png").starts_with("--x: 'a.png' is no list of inputs; expected such"));

@@ -70,6 +70,9 @@ TEST_CASE("a folder of frames takes the place of frames alone") {
   const auto frames = folder / "a.frames";
   folder.write("a.frames/frame_00000.png", "");
   CHECK_NOTHROW(probe_output(frames));
+  CHECK(plan_outputs(frames.string() + "/", 1, {".mp4", ".frames"}) == std::vector{frames});
+  CHECK(plan_outputs((folder / "c.frames/").string(), 1, {".frames"}) ==
+        std::vector{folder / "c.frames"});
   folder.write("a.frames/notes.txt", "");
   CHECK(message_of([&] { plan_outputs(frames, 1, {".frames"}); }) ==
         "--output: " + frames.string() +

@@ -25,7 +25,7 @@ MemoryCosts toy_costs(std::int64_t units) {
   costs.size = {512, 512};
   costs.size_step = 16;
   costs.branches = 2;
-  costs.uses_autoencoder = true;
+  costs.has_strips = true;
   costs.offload = {.count = units, .bytes = units > 0 ? kGib : 0, .always_used = 0, .slots = 2};
   return costs;
 }
@@ -82,6 +82,16 @@ TEST_CASE("a model without parts that can wait in the host is never told to offl
   wishes.offload = OffloadWish::layers;
   CHECK(refusal(costs, wishes, budget_of(20, true)) ==
         "--offload layers: this model has no layers to offload");
+}
+
+TEST_CASE("an autoencoder that cannot work in strips is never told to") {
+  MemoryCosts costs = toy_costs(0);
+  costs.has_strips = false;
+  MemoryWishes wishes;
+  wishes.tiling = TilingWish::off;
+  CHECK(refusal(costs, wishes, budget_of(9)) ==
+        "--device cuda: this run needs 12.8 GiB of GPU memory, 9.8 GiB are free; it needs 12.8 GiB "
+        "even with --cfg-mode sequential");
 }
 
 TEST_CASE("on the CPU the host's memory is the limit, and other forms of the weights are advised") {

@@ -27,6 +27,7 @@
 #include "lib/request/enhanced_prompt.h"
 #include "lib/request/output_names.h"
 #include "lib/runtime/ranks.h"
+#include "lib/session/stage_clock.h"
 
 namespace diptych {
 namespace {
@@ -274,12 +275,17 @@ class BatchRun {
       report_.steps_per_second = report_.tokens_per_second = 0;  // of all lists
       report_.drafting.reset();
     }
-    const auto encode =
-        std::ranges::find(report_.seconds, "encode", &std::pair<std::string, double>::first);
-    if (encode == report_.seconds.end()) {
-      report_.seconds.emplace_back("encode", written_seconds_);
+    if (*decoded_seconds_ > 0) add_seconds("vae", *decoded_seconds_);
+    add_seconds("encode", written_seconds_ - *decoded_seconds_);
+  }
+
+  void add_seconds(const std::string& stage, double seconds) {
+    const auto found =
+        std::ranges::find(report_.seconds, stage, &std::pair<std::string, double>::first);
+    if (found == report_.seconds.end()) {
+      report_.seconds.emplace_back(stage, seconds);
     } else {
-      encode->second += written_seconds_;
+      found->second += seconds;
     }
   }
 
@@ -462,6 +468,8 @@ class BatchRun {
       }
       outcome.results.push_back(result);
       outcome.report = report;
+      if (auto* const clip = std::get_if<Clip>(&outcome.results.back().media))
+        count_decoding(*clip, decoded_seconds_);
     };
     results.plan = [&](std::size_t request, std::string_view plan,
                        const std::string& finish_reason) {
@@ -629,9 +637,10 @@ class BatchRun {
   BatchFolder* folder_;    // null: another rank writes
   Log& log_;
   Progress progress_;
-  std::optional<EarlierRun> earlier_;             // of the folder
-  double started_, loaded_ = 0;                   // seconds
-  double written_seconds_ = 0;                    // behind the session's runs, of results together
+  std::optional<EarlierRun> earlier_;  // of the folder
+  double started_, loaded_ = 0;        // seconds
+  double written_seconds_ = 0;         // behind the session's runs, of results together
+  std::shared_ptr<double> decoded_seconds_ = std::make_shared<double>(0);  // of these, for frames
   std::size_t run_count_ = 0;                     // items that ran to their end
   std::size_t agreements_ = 0;                    // of the ranks
   std::vector<State> states_;                     // per item

@@ -23,6 +23,8 @@ namespace {
 constexpr std::string_view kCond = "cond", kTextUncond = "text_uncond";
 constexpr std::array kNoiseNames = {"noise.initial", "init_noise"};
 constexpr FrameRate kFrameRate = {12, 1};  // of the official script
+// Of a target. A layout of all rows comes before memory is planned, and takes 140 bytes for each.
+constexpr std::int64_t kMostRows = std::int64_t{1} << 22;
 
 LanceTask task_named(const RunConfig& request) {
   return parse_choice<LanceTask>(request.task).value();
@@ -108,6 +110,16 @@ LanceJob::LanceJob(const RunConfig& request, const LanceCheckpoint& of, const Ru
     log.warning_once(fmt::format("--video-frames {}: {} are made, one more than a multiple of {}",
                                  config().sampling.frames, decoded_frames,
                                  WanVaeConfig::kTemporal));
+  if (task == LanceTask::video_edit && !is_recorded) warn_of_other_speed(log);
+}
+
+// sample_frames() takes no more than 6 seconds' worth of frames.
+void LanceJob::warn_of_other_speed(Log& log) const {
+  constexpr double kNoticed = 1.25;
+  const double seconds = static_cast<double>(decoded_frames) / clip_shape()->fps.value();
+  if (source->seconds < seconds * kNoticed && seconds < source->seconds * kNoticed) return;
+  log.warning("{}: {:.1f} s of video become {:.1f} s: {} frames are taken of all of it",
+              source->file.string(), source->seconds, seconds, decoded_frames);
 }
 
 std::optional<LanceSource> LanceJob::plan_source() const {
@@ -123,6 +135,7 @@ std::optional<LanceSource> LanceJob::plan_source() const {
       read.size = facts.size;
       if (!facts.average_rate) throw InputError("{}: says no frame rate", read.file.string());
       const std::int64_t frames = count_clip_packets(read.file);
+      read.seconds = static_cast<double>(frames) / facts.average_rate->value();
       about(Subject(read.file.string()),
             [&] { read.frames = sample_frames(frames, facts.average_rate->value()); });
     });
@@ -193,6 +206,12 @@ void LanceJob::check_sizes() const {
         Setting::of("width"),
         SettingText{"the result of ", Setting::of("task", config().task),
                     " has the size of what is read, which ", Setting::of("resolution"), " sets"});
+  if (answers()) return;
+  const LanceGrid grid = target_grid();
+  if (grid.rows() > kMostRows)
+    throw InputError(Setting::of("size", fmt::format("{}x{}", s.width, s.height)),
+                     "is {} rows of latents for {} frames, expected at most {}", grid.rows(),
+                     WanVaeConfig::frames(grid.t), kMostRows);
 }
 
 void LanceJob::lay_out(const LanceRecording& recording) {

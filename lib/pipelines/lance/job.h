@@ -30,6 +30,7 @@ struct LanceRecording {
 struct LanceSource {
   std::filesystem::path file;
   bool is_clip = false;
+  double seconds = 0;                // of a clip
   std::vector<std::int64_t> frames;  // those that are taken of a clip
   ImageSize size;                    // of the file
   LanceSourceSizes sizes;
@@ -71,6 +72,7 @@ struct LanceJob final : MotJob {
   void lay_out(const LanceRecording& recording);
   InputWork work_of_source() const;
   void plan_painting();
+  void warn_of_other_speed(Log& log) const;
   void check_sizes() const;
 
   std::optional<LanceLayout> cut_;  // of a question

@@ -250,7 +250,7 @@ MemoryCosts mot_costs(const MotSizes& sizes, const MotWork& work) {
   costs.size = {work.width, work.height};
   costs.size_step = sizes.pixels_per_row;
   costs.branches = work.branches;
-  costs.uses_autoencoder = work.width > 0 || work.encoded.width > 0;
+  costs.has_strips = sizes.has_strips && (work.width > 0 || work.encoded.width > 0);
   if (sizes.mapped) {
     costs.forms = other_forms(sizes, work);
     return costs;

@@ -55,6 +55,7 @@ struct MotSizes {  // of the checkpoint
   std::int64_t pixels_per_row = 0;  // of a latent row, a side
   std::function<std::int64_t(std::int64_t patches, std::int64_t element)> look_bytes;
   AutoencoderCosts vae;
+  bool has_strips = true;                // whether it may work in strips
   at::ScalarType dtype = at::kBFloat16;  // of the model
   MotLoadedParts parts;
   // The embeddings of tokens stay where the file is mapped, of which a run needs few rows: for a

@@ -14,6 +14,11 @@ void raise(std::int64_t& most, std::int64_t value) {
   most = std::max(most, value);
 }
 
+// Of the family's autoencoder.
+bool has_strips(const RunConfig& config) {
+  return config.family == nullptr || config.family->uses("vae_tiling");
+}
+
 }  // namespace
 
 MotLoadedParts operator|(MotLoadedParts a, MotLoadedParts b) {
@@ -178,6 +183,7 @@ MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts, MotJobs jobs) const {
   MotSizes sizes = checkpoint_sizes_;
   sizes.dtype = runtime_.dtype;
   sizes.parts = parts;
+  sizes.has_strips = has_strips(config_);
   sizes.quantization = runtime_.quantization;
   sizes.reference_kernels = runtime_.device.is_cpu() || runtime_.kernels == KernelPolicy::reference;
   sizes.mapped = mapped_;
@@ -195,8 +201,7 @@ MotSizes MotMemoryPlanner::sizes(MotLoadedParts parts, MotJobs jobs) const {
 MemoryWishes MotMemoryPlanner::wishes(const RunConfig& config) const {
   MemoryWishes wishes;
   wishes.offload = config_.offload;
-  const bool has_strips = config.family == nullptr || config.family->uses("vae_tiling");
-  wishes.tiling = has_strips ? config.vae_tiling : TilingWish::off;
+  wishes.tiling = has_strips(config) ? config.vae_tiling : TilingWish::off;
   if (config.cfg_mode) wishes.batched = config.cfg_mode == CfgMode::batched;
   return wishes;
 }

@@ -65,6 +65,7 @@ std::vector<CacheReport> MotPictureMaker::compare_uncached(
     std::vector<Decoded>& painted, Progress& progress) {
   std::vector<Painted> kept;  // a clip is decoded before the session goes on
   for (Decoded& one : painted) kept.push_back({one.latent, pixels_of(one.media)});
+  clock_.lap(report_, "vae", runtime_.device);
   const Latent latent = paint_latent(painter, noise, StepCaching::off, nullptr, progress);
   std::vector<Decoded> uncached = decode(painter, turns, latent.values, nullptr, progress);
   std::vector<CacheReport> reports;
@@ -77,6 +78,7 @@ std::vector<CacheReport> MotPictureMaker::compare_uncached(
     report.uncached_seconds = latent.seconds;
     log_.info("{}", describe(report));
   }
+  clock_.lap(report_, "uncached", runtime_.device);
   return reports;
 }
 

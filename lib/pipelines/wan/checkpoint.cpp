@@ -312,7 +312,7 @@ MemoryCosts WanCheckpoint::costs(DitJobs jobs) const {
   costs.size = {job.size.width, job.size.height};
   costs.size_step = pixels_per_row();
   costs.branches = job.branches;
-  costs.uses_autoencoder = true;
+  costs.has_strips = true;
   if (runtime_.device.is_cpu()) return costs;
   costs.offload.count = dit_.num_layers;
   costs.offload.bytes = wan_block_bytes(dit_, {runtime_.dtype, runtime_.quantization}) *

@@ -110,7 +110,7 @@ Saving form_saving(const WeightForm& form) {
 
 Savings savings_left(const Way& way, const MemoryCosts& costs) {
   Savings savings;
-  if (!way.choice.strips && costs.uses_autoencoder) {
+  if (!way.choice.strips && costs.has_strips) {
     savings.push_back({{Setting::of("vae_tiling", "on")}, [](Way& w) { w.choice.strips = true; }});
   }
   if (way.choice.batched && costs.branches > 1) {
@@ -183,7 +183,7 @@ void add_advice(SettingText& text, const Fitter& fitter, const Way& way) {
     return;
   }
   const bool offloads = fitter.costs.offload.count > 0;
-  Way least{{false, true, {}}, offloads ? Keep::nothing : Keep::everything};
+  Way least{{false, fitter.costs.has_strips, {}}, offloads ? Keep::nothing : Keep::everything};
   // All that this work can do with.
   Savings savings = savings_left({{true, false, {}}, Keep::everything}, fitter.costs);
   if (const WeightForm* form = smallest_form(fitter, least)) {

@@ -40,7 +40,7 @@ struct MemoryCosts {
   PixelSize size;              // of the painted picture; none where nothing is painted
   std::int64_t size_step = 1;  // pixels: sizes are multiples of it
   std::int64_t branches = 1;   // distinct guidance contexts
-  bool uses_autoencoder = false;
+  bool has_strips = false;     // an autoencoder is used, and may work in strips
   OffloadUnits offload;
   std::vector<WeightForm> forms;  // for advice, never chosen
 };
