@@ -106,11 +106,12 @@ std::vector<MediaKind> wished_kinds(const Resolved& resolved) {
 void refuse_other_inputs(const RunConfig& run, const std::vector<const Task*>& makers) {
   const std::string_view results = kind_name(makers.front()->makes);
   for (const KindOfInput& of : kFiles) {
-    const bool read = std::ranges::any_of(
-        makers, [&](const Task* task) { return (task->reads.*of.reads).most > 0; });
-    if (run.input_counts().*of.count > 0 && !read)
+    std::int64_t most = 0;
+    for (const Task* task : makers) most = std::max(most, (task->reads.*of.reads).most);
+    if (const std::int64_t found = run.input_counts().*of.count; found > most)
       throw InputError(Setting::of(input_name(of.kind)), "no task of {} that makes {} reads {}",
-                       run.family->name, results, kind_name(of.kind));
+                       run.family->name, results,
+                       most == 0 ? std::string(kind_name(of.kind)) : count_text(found, of.one));
   }
   std::vector<Setting> missing;
   for (const Task* task : makers) {

@@ -467,6 +467,8 @@ TEST_CASE("what is made from more than a text says so") {
   };
   CHECK(said(cosmos("checkpoint_v2w"), {"-o", "x.frames"}) ==
         "--image: not given; cosmos makes videos from --image FILE or --video FILE\n");
+  CHECK(said(cosmos("checkpoint_v2w"), {"-i", kPicture, "-i", kPicture, "-o", "x.frames"}) ==
+        "--image: no task of cosmos that makes videos reads 2 pictures\n");
   CHECK(said(cosmos("checkpoint_t2i"), {"-i", kPicture, "-o", "x.png"}) ==
         "--image: no task of cosmos that makes pictures reads pictures\n");
   CHECK(said(wan("checkpoint_i2v"), {"-o", "x.frames"}) ==

@@ -94,7 +94,9 @@ LanceFolders LanceFolders::of(const fs::path& root, LanceTask task) {
   if (root.empty()) return {};
   require_folder(root, Setting::of("model"));
   const char* const own = is_of_clips(task) ? kClips : kPictures;
-  if (!fs::exists(root / own) && fs::exists(root / "llm_config.json")) {
+  const bool is_part = fs::exists(root / "llm_config.json") &&
+                       !fs::exists(root / "ae.safetensors");  // BAGEL's folder has both
+  if (!fs::exists(root / own) && is_part) {
     throw InputError(Setting::of("model"),
                      "{}: is the folder of one part of Lance; expected the one above, with {}, {} "
                      "and Wan2.2_VAE.pth",
