@@ -275,6 +275,32 @@ TEST_CASE("Lance: a bundled vision tower wins over its own file, and that is log
         std::string::npos);
 }
 
+TEST_CASE("Lance: inspect tells all that a folder lacks") {
+  const diptych::test::Folder folder;
+  const fs::path model = folder.path() / "clips";
+  fs::copy(fs::path(DIPTYCH_SOURCE_DIR) / "stage_configs/demo/clips", model,
+           fs::copy_options::recursive);
+  CHECK(
+      diptych::test::run({"inspect", model.string()}).out.starts_with("lance layout: complete\n"));
+  const std::string file = (model / "Lance_3B_Video/llm_config.json").string();
+  nlohmann::json config = nlohmann::json::parse(diptych::read_text_file(file));
+  config["num_hidden_layers"] = 6;
+  config["vocab_size"] = 705;
+  folder.write("clips/Lance_3B_Video/llm_config.json", config.dump());
+  fs::remove(model / "Qwen2.5-VL-ViT/vit.safetensors");
+  const Outcome seen = diptych::test::run({"inspect", model.string()});
+  CAPTURE(seen.out);
+  CHECK(seen.code == 1);
+  // A layer's own tensors; those of its generation expert may be missing.
+  CHECK(seen.out.starts_with("lance layout: 17 problems\n"));
+  const std::string of_model = "  Lance_3B_Video/model.safetensors: ";
+  CHECK(seen.out.find(of_model + "missing: language_model.model.layers.5.") != std::string::npos);
+  CHECK(seen.out.find(of_model +
+                      "wrong shape: language_model.lm_head.weight: found [704, 160], expected "
+                      "[705, 160]\n") != std::string::npos);
+  CHECK(seen.out.find("vit.safetensors not found") != std::string::npos);
+}
+
 TEST_CASE("Lance: a token that the model has no embedding of is refused") {
   const Lance lance;
   const Outcome seen = diptych::test::run({"inspect", lance.model().string()});

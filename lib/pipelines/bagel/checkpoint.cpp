@@ -4,11 +4,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/pipelines/drafting/settings.h"
+#include "lib/tensor/layout_problems.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -179,22 +179,7 @@ std::vector<std::string> check_bagel_layout(const fs::path& folder) {
   if (weights.contains("latent_pos_embed.pos_embed")) {
     config.latent_side = Bagel::read_latent_side(weights, config.latent_side);
   }
-  std::vector<std::string> problems;
-  for (const auto& [name, shape] : bagel_layout(config)) {
-    if (!weights.contains(name)) {
-      problems.push_back(fmt::format("missing: {} [{}]", name, fmt::join(shape, ", ")));
-      continue;
-    }
-    const std::vector<std::int64_t> found = weights.shape(name);
-    if (found == shape) {
-      weights.check(name, shape);
-      continue;
-    }
-    problems.push_back(fmt::format("wrong shape: {}: found [{}], expected [{}]", name,
-                                   fmt::join(found, ", "), fmt::join(shape, ", ")));
-    weights.check(name, found);
-  }
-  for (const std::string& name : weights.unread()) problems.push_back("unexpected: " + name);
+  std::vector<std::string> problems = layout_problems(weights, bagel_layout(config));
   try {  // the autoencoder's sizes come from its tensors: it fits or says what does not
     FluxVaeConfig::checked(Weights::open(vae_file(folder), at::kCPU, at::kFloat));
   } catch (const InputError& error) {

@@ -1,7 +1,9 @@
 #include "lib/pipelines/lance/checkpoint.h"
 
 #include <array>
+#include <functional>
 #include <future>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,6 +12,7 @@
 #include "lib/models/wan_vae/memory.h"
 #include "lib/pipelines/lance/settings.h"
 #include "lib/pipelines/vae_media.h"
+#include "lib/tensor/layout_problems.h"
 #include "lib/tensor/stored_tensors.h"
 #include "lib/text/byte_level_bpe.h"
 
@@ -57,20 +60,33 @@ bool may_lack(const std::string& name) {
   return name.find(kGeneration) != std::string::npos;
 }
 
-void check_model_layout(const Weights& weights, const LanceConfig& config, bool bundles_vision,
-                        Log& log) {
+// The official loader drops this table: positions are computed.
+constexpr std::string_view kUnneeded = "latent_pos_embed.pos_embed";
+
+// What the model's file must hold, and how many tensors stand in for others that it lacks.
+struct ModelLayout {
+  std::vector<TensorShape> tensors;
   std::size_t lacking = 0;
-  for (const auto& [name, shape] : lance_layout(config)) {
-    if (name.starts_with(kVisionScope) && !bundles_vision) continue;
-    if (may_lack(name) && !weights.contains(name)) {
-      ++lacking;
-      continue;
+};
+ModelLayout model_layout(const Weights& weights, const LanceConfig& config) {
+  const bool bundles_vision = holds_vision(weights);
+  ModelLayout layout;
+  for (TensorShape& tensor : lance_layout(config)) {
+    if (tensor.name.starts_with(kVisionScope) && !bundles_vision) continue;
+    if (may_lack(tensor.name) && !weights.contains(tensor.name)) {
+      ++layout.lacking;
+    } else {
+      layout.tensors.push_back(std::move(tensor));
     }
-    weights.check(name, shape);
   }
-  // The official loader drops the table of positions: it is computed.
+  return layout;
+}
+
+void check_model_layout(const Weights& weights, const LanceConfig& config, Log& log) {
+  const auto [tensors, lacking] = model_layout(weights, config);
+  for (const auto& [name, shape] : tensors) weights.check(name, shape);
   for (const std::string& name : weights.unread()) {
-    if (name != "latent_pos_embed.pos_embed") weights.require_all_read();
+    if (name != kUnneeded) weights.require_all_read();
   }
   if (lacking > 0)
     log.info("{} tensors of the generation experts are missing: those of understanding stand in",
@@ -188,7 +204,7 @@ void LanceCheckpoint::open_files(const Runtime& runtime, Log& log) {
   if (bundles_vision())
     log.info("{}: its vit_model.* replaces {}, as the official loader does",
              folders.model_file().string(), folders.vit_file().string());
-  check_model_layout(model_weights, config, bundles_vision(), log);
+  check_model_layout(model_weights, config, log);
 }
 
 void LanceCheckpoint::drop_weights() {
@@ -298,25 +314,35 @@ std::unique_ptr<MotCheckpoint> open_lance_checkpoint(const RunConfig& run, const
 
 std::vector<std::string> check_lance_layout(const fs::path& folder) {
   std::vector<std::string> problems;
-  const auto check = [&](LanceTask task) {
+  const auto check = [&](const std::function<void()>& part) {
     try {
-      const LanceFolders folders = LanceFolders::of(folder, task);
-      const LanceConfig config = LanceConfig::load(folders.llm, folders.vit);
-      const Weights weights = Weights::open(folders.model_file(), at::kCPU, at::kFloat);
-      Log quiet(LogLevel::quiet);
-      check_model_layout(weights, config, holds_vision(weights), quiet);
-      const Weights vit = Weights::open(folders.vit_file(), at::kCPU, at::kFloat);
-      for (const auto& [name, shape] : qwen_vision_layout(config.vit)) vit.check(name, shape);
-      vit.require_all_read();
-      check_vae_layout(folders.vae_file());
-      LanceMarkers::of(*load_byte_level_bpe(folders.llm));
+      part();
     } catch (const InputError& error) {
       problems.emplace_back(error.what());
     }
   };
+  const auto check_tensors = [&](const fs::path& file, auto layout_of) {
+    const Weights weights = Weights::open(file, at::kCPU, at::kFloat);
+    for (const std::string& problem : layout_problems(weights, layout_of(weights), kUnneeded))
+      problems.push_back(fmt::format("{}: {}", fs::relative(file, folder).string(), problem));
+  };
+  const auto check_half = [&](LanceTask task) {
+    const LanceFolders folders = LanceFolders::of(folder, task);
+    const LanceConfig config = LanceConfig::load(folders.llm, folders.vit);
+    check([&] {
+      check_tensors(folders.model_file(),
+                    [&](const Weights& weights) { return model_layout(weights, config).tensors; });
+    });
+    check([&] {
+      check_tensors(folders.vit_file(),
+                    [&](const Weights&) { return qwen_vision_layout(config.vit); });
+    });
+    check([&] { check_vae_layout(folders.vae_file()); });
+    check([&] { LanceMarkers::of(*load_byte_level_bpe(folders.llm)); });
+  };
   // Each half serves its tasks alone.
-  if (fs::exists(folder / kPictures)) check(LanceTask::t2i);
-  if (fs::exists(folder / kClips)) check(LanceTask::t2v);
+  if (fs::exists(folder / kPictures)) check([&] { check_half(LanceTask::t2i); });
+  if (fs::exists(folder / kClips)) check([&] { check_half(LanceTask::t2v); });
   return problems;
 }
 
