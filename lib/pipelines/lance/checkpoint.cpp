@@ -1,5 +1,6 @@
 #include "lib/pipelines/lance/checkpoint.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <future>
@@ -314,17 +315,21 @@ std::unique_ptr<MotCheckpoint> open_lance_checkpoint(const RunConfig& run, const
 
 std::vector<std::string> check_lance_layout(const fs::path& folder) {
   std::vector<std::string> problems;
+  const auto add = [&](std::string problem) {  // once: both halves share files
+    if (std::ranges::find(problems, problem) == problems.end())
+      problems.push_back(std::move(problem));
+  };
   const auto check = [&](const std::function<void()>& part) {
     try {
       part();
     } catch (const InputError& error) {
-      problems.emplace_back(error.what());
+      add(error.what());
     }
   };
   const auto check_tensors = [&](const fs::path& file, auto layout_of) {
     const Weights weights = Weights::open(file, at::kCPU, at::kFloat);
     for (const std::string& problem : layout_problems(weights, layout_of(weights), kUnneeded))
-      problems.push_back(fmt::format("{}: {}", fs::relative(file, folder).string(), problem));
+      add(fmt::format("{}: {}", fs::relative(file, folder).string(), problem));
   };
   const auto check_half = [&](LanceTask task) {
     const LanceFolders folders = LanceFolders::of(folder, task);

@@ -118,8 +118,9 @@ void LanceJob::warn_of_other_speed(Log& log) const {
   constexpr double kNoticed = 1.25;
   const double seconds = static_cast<double>(decoded_frames) / clip_shape()->fps.value();
   if (source->seconds < seconds * kNoticed && seconds < source->seconds * kNoticed) return;
-  log.warning("{}: {:.1f} s of video become {:.1f} s: {} frames are taken of all of it",
-              source->file.string(), source->seconds, seconds, decoded_frames);
+  log.warning_once(
+      fmt::format("{}: {:.1f} s of video become {:.1f} s: {} frames are taken of all of it",
+                  source->file.string(), source->seconds, seconds, decoded_frames));
 }
 
 std::optional<LanceSource> LanceJob::plan_source() const {
@@ -210,8 +211,8 @@ void LanceJob::check_sizes() const {
   const LanceGrid grid = target_grid();
   if (grid.rows() > kMostRows)
     throw InputError(Setting::of("size", fmt::format("{}x{}", s.width, s.height)),
-                     "is {} rows of latents for {} frames, expected at most {}", grid.rows(),
-                     WanVaeConfig::frames(grid.t), kMostRows);
+                     "makes {} x {} x {} rows of latents, expected at most {} of them", grid.t,
+                     grid.h, grid.w, kMostRows);
 }
 
 void LanceJob::lay_out(const LanceRecording& recording) {
