@@ -39,6 +39,7 @@ struct AttentionKind {
   static constexpr int kTileRows = kGroups * kGroupRows;  // of a block
   static constexpr int kTileKeys = kE4m3 ? 96 : 192;
   static constexpr int kStages = kE4m3 ? 4 : 2;  // of keys, and of values
+  static_assert((kStages & kStages - 1) == 0);   // a count of tiles may overflow
   // Tiles lie in panels, whose rows are 128 bytes.
   static constexpr int kBytes = static_cast<int>(sizeof(T));
   static constexpr int kPanelDims = kSwizzledBytes / kBytes, kPanels = kAttentionDims / kPanelDims;
@@ -295,34 +296,41 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
   using Scores = float[K::kScores];
   using Outputs = float[K::kOutputs];
   using Words = unsigned[K::kWords];
-  const int group = worker.group, thread = worker.thread, lane = thread % kWarp;
+  const int group = worker.group, thread = worker.thread;
+  const int lane = computed_once(thread % kWarp);
   float scale = args.scale * kLog2E;
   if constexpr (K::kE4m3) scale *= *args.q_scale * *args.key_scale;
-  Ring<K::kStages> keys, values;
+  unsigned taken = 0;  // tiles of values that have been multiplied: it says the stages of both
   unsigned q_parity = 0;
   const std::uint64_t q = tile_descriptor(shared.q + group * kGroupRows * kSwizzledBytes);
   const std::uint64_t first_keys = tile_descriptor(shared.keys);
   const std::uint64_t first_values = K::kE4m3 ? half_tile_descriptor(shared.values)
                                               : tile_descriptor(shared.values, K::kPanelBytes);
-  const auto at_stage = [](std::uint64_t first, int stage) {
+  const auto stage_of = [](unsigned count) { return count % K::kStages; };
+  const auto parity_of = [](unsigned count) { return count / K::kStages % 2; };
+  const auto at_stage = [](std::uint64_t first, unsigned stage) {
     return first + static_cast<std::uint64_t>(stage * (K::kTileBytes >> 4));
   };
-  // The threads that pass 0, 1 and so on release a stage, each to one block of the cluster.
-  const auto release = [](Ring<K::kStages>& ring, StageBarriers<K::kStages>& of, int releaser) {
-    std::uint64_t* const emptied = &of.emptied[ring.stage];
-    if constexpr (K::kBlocks == 1) {
-      if (releaser == 0) arrive_here(emptied);
-    } else {
-      if (releaser < K::kBlocks) arrive_at(emptied, static_cast<unsigned>(releaser));
-    }
-    ring.next();
+  // Barriers by their offsets: the compiler would compute each address in each step.
+  const unsigned barriers_at = computed_once(shared_address(&barriers));
+  const auto offset_of = [&barriers](const std::uint64_t& barrier) {
+    return static_cast<unsigned>(reinterpret_cast<const char*>(&barrier) -
+                                 reinterpret_cast<const char*>(&barriers));
   };
-  // Keys by each warp, because it may read them alone; products end for a whole warpgroup.
-  const auto release_keys = [&] { release(keys, barriers.keys, lane); };
-  const auto release_values = [&] { release(values, barriers.values, thread); };
-  const auto multiply_keys = [&](Scores& scores) {
-    await_phase(&barriers.keys.filled[keys.stage], keys.parity);
-    const std::uint64_t at = at_stage(first_keys, keys.stage);
+  // A stage, by a warp's first lanes, each to one block of the cluster.
+  const auto release = [&](const std::uint64_t& emptied) {
+    if (lane >= K::kBlocks) return;
+    const unsigned barrier = barriers_at + offset_of(emptied);
+    if constexpr (K::kBlocks == 1) {
+      arrive_here(barrier);
+    } else {
+      arrive_at(barrier, static_cast<unsigned>(lane));
+    }
+  };
+  const auto multiply_keys = [&](Scores& scores, unsigned count) {  // count: of tiles before
+    const unsigned stage = stage_of(count);
+    await_phase(barriers_at + offset_of(barriers.keys.filled[stage]), parity_of(count));
+    const std::uint64_t at = at_stage(first_keys, stage);
     begin_products();
 #pragma unroll
     for (int panel = 0; panel < K::kPanels; ++panel) {
@@ -335,29 +343,45 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
     }
     end_of_products();
   };
-  const auto multiply_values = [&](Outputs& outputs, const Words& words, bool adds) {
+  const auto multiply_values = [&](Outputs& outputs, const Words& words) {
     constexpr std::uint64_t kStep = (K::kE4m3 ? kValueBlockBytes : K::kDepth * kSwizzledBytes) >> 4;
-    await_phase(&barriers.values.filled[values.stage], values.parity);
-    const std::uint64_t at = at_stage(first_values, values.stage);
+    const unsigned stage = stage_of(taken);
+    await_phase(barriers_at + offset_of(barriers.values.filled[stage]), parity_of(taken));
+    const std::uint64_t at = at_stage(first_values, stage);
     begin_products();
 #pragma unroll
     for (int k = 0; k < kTileKeys / K::kDepth; ++k) {
-      multiply_registers<T, !K::kE4m3>(outputs,
-                                       *reinterpret_cast<const unsigned(*)[4]>(&words[4 * k]),
-                                       at + k * kStep, adds || k > 0);
+      multiply_registers<T, !K::kE4m3>(
+          outputs, *reinterpret_cast<const unsigned(*)[4]>(&words[4 * k]), at + k * kStep, true);
     }
     end_of_products();
   };
-  // Calls body(total, i) for each of this thread's outputs; total is that of outputs[i].
-  const auto for_totals = [&](const auto& body) {
-    float4* const own = shared.totals + group * kWarpgroup + thread;
+  const auto clear = [](Outputs& outputs) {
+#pragma unroll
+    for (float& output : outputs) output = 0;
+  };
+  // The totals of this thread's outputs, four at a time.
+  const unsigned totals = shared_address(shared.totals + group * kWarpgroup + thread);
+  const auto total_at = [totals](int four) {
+    return totals + static_cast<unsigned>(four * K::kGroups * kWarpgroup * sizeof(float4));
+  };
+  const auto add_to_totals = [&](const Outputs& outputs, bool is_first) {
 #pragma unroll
     for (int i = 0; i < K::kOutputs; i += 4) {
-      float4& four = own[i / 4 * K::kGroups * kWarpgroup];
-      float of[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) body(of[j], i + j);
-      four = {of[0], of[1], of[2], of[3]};
+      float4 four = {outputs[i], outputs[i + 1], outputs[i + 2], outputs[i + 3]};
+      if (!is_first) {
+        const float4 before = load_shared(total_at(i / 4));
+        four = {before.x + four.x, before.y + four.y, before.z + four.z, before.w + four.w};
+      }
+      store_shared(total_at(i / 4), four);
+    }
+  };
+  const auto multiply_totals = [&](const float(&factor)[2]) {
+#pragma unroll 1
+    for (int i = 0; i < K::kOutputs / 4; ++i) {
+      const float4 four = load_shared(total_at(i));
+      store_shared(total_at(i), {four.x * factor[0], four.y * factor[0], four.z * factor[1],
+                                 four.w * factor[1]});
     }
   };
   // Adds the bias of key `last` of these to scores, which are not scaled yet.
@@ -392,27 +416,31 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
 
     await_phase(&barriers.q_filled, q_parity);
     q_parity ^= 1;
-    multiply_keys(scores);
+    multiply_keys(scores, taken);
     await_products<0>();
     hold(scores);
     add_bias(scores, bias, place.keys - 1);
     hide(scores, low, high, lane);
-    release_keys();
+    release(barriers.keys.emptied[stage_of(taken)]);
     weigh_first<T>(scores, softmax, scale);
     pack_weights<K>(words, scores);
+    clear(outputs);
 
-    const auto step = [&](int tile, auto masked) {
+    int tile = 1;
+    const auto step = [&](auto masked) {
       const int first_key = tile * kTileKeys;
-      multiply_keys(scores);
-      multiply_values(outputs, words, (tile - 1) % K::kSumTiles != 0);
+      const unsigned key_stage = stage_of(taken + 1);
+      multiply_keys(scores, taken + 1);
+      multiply_values(outputs, words);
       await_products<1>();
       hold(scores);
       if constexpr (decltype(masked)::value) {
         add_bias(scores, bias, place.keys - 1 - first_key);
         hide(scores, low - first_key, high - first_key, lane);
       }
-      weigh_next<T>(scores, softmax, scale, [&](auto& sums, int eight) {
-        const int at = keys.stage * K::kTileBytes + eight * kSwizzleRows * kSwizzledBytes;
+      const auto score_again = [&](auto& sums, int eight) {
+        const int at =
+            static_cast<int>(key_stage) * K::kTileBytes + eight * kSwizzleRows * kSwizzledBytes;
         score_keys<T, K::kPanels>(sums, q_of_warp, K::kQPanelBytes,
                                   shared_address(shared.keys) + static_cast<unsigned>(at),
                                   K::kPanelBytes, static_cast<unsigned>(lane));
@@ -421,40 +449,54 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
           add_bias(sums, bias, place.keys - 1 - first);
           hide(sums, low - first, high - first, lane);
         }
+      };
+      weigh_next<T>(scores, softmax, scale, score_again, [&](const float(&factor)[2]) {
+        await_products<0>();
+        hold(outputs);
+#pragma unroll
+        for (int i = 0; i < K::kOutputs; ++i) outputs[i] *= factor[i / 2 % 2];
+        if constexpr (K::kE4m3) {
+          if (tile > K::kSumTiles) multiply_totals(factor);
+        }
       });
-      release_keys();
+      release(barriers.keys.emptied[key_stage]);
       await_products<0>();
       hold(outputs);
-      release_values();
+      release(barriers.values.emptied[stage_of(taken)]);
       pack_weights<K>(words, scores);
-      if (softmax.rescales) {
-#pragma unroll
-        for (int i = 0; i < K::kOutputs; ++i) outputs[i] *= softmax.factor[i / 2 % 2];
-      }
-      if constexpr (K::kE4m3) {
-        if (softmax.rescales && tile > K::kSumTiles)
-          for_totals([&](float& total, int i) { total *= softmax.factor[i / 2 % 2]; });
-        if (tile % K::kSumTiles == 0) {
-          const bool is_first = tile == K::kSumTiles;
-          for_totals(
-              [&](float& total, int i) { total = is_first ? outputs[i] : total + outputs[i]; });
-        }
-      }
+      ++taken;
     };
     // Tiles that every row of the cluster sees whole need no mask; one with a bias is not whole.
     const int whole = (min(place.seen, place.keys) - (K::kBiased ? 1 : 0)) / kTileKeys;
-    int tile = 1;
-    for (; tile < whole; ++tile) step(tile, std::false_type{});
-    for (; tile < place.tiles; ++tile) step(tile, std::true_type{});
-    if (lane == 0) arrive_here(&barriers.q_emptied);  // as with keys
+    // Sums that begin anew stand outside the loop over tiles: a branch in it, and products that
+    // either add or do not, took 4 % of the time in e4m3.
+    for (int last = K::kSumTiles;; last += K::kSumTiles) {
+      for (const int end = computed_once(min(whole, last + 1)); tile < end; ++tile)
+        step(std::false_type{});
+      for (const int end = min(place.tiles, last + 1); tile < end; ++tile) step(std::true_type{});
+      if constexpr (!K::kE4m3) break;
+      if (tile <= last) break;
+      add_to_totals(outputs, last == K::kSumTiles);
+      clear(outputs);
+    }
+    if (lane == 0) arrive_here(barriers_at + offset_of(barriers.q_emptied));
 
-    multiply_values(outputs, words, (place.tiles - 1) % K::kSumTiles != 0);
+    multiply_values(outputs, words);
     await_products<0>();
     hold(outputs);
-    release_values();
+    release(barriers.values.emptied[stage_of(taken)]);
+    ++taken;
     if constexpr (K::kE4m3) {
-      if (place.tiles > K::kSumTiles)
-        for_totals([&](const float& total, int i) { outputs[i] += total; });
+      if (place.tiles > K::kSumTiles) {
+#pragma unroll
+        for (int i = 0; i < K::kOutputs; i += 4) {
+          const float4 total = load_shared(total_at(i / 4));
+          outputs[i] += total.x;
+          outputs[i + 1] += total.y;
+          outputs[i + 2] += total.z;
+          outputs[i + 3] += total.w;
+        }
+      }
     }
     float by[2];
 #pragma unroll
@@ -498,7 +540,7 @@ __global__ void DIPTYCH_CLUSTER_OF(K::kBlocks) __launch_bounds__(K::kThreads, 1)
       init_barrier(&barriers.keys.filled[i], 1);
       init_barrier(&barriers.keys.emptied[i], K::kBlocks * kWarps);
       init_barrier(&barriers.values.filled[i], 1);
-      init_barrier(&barriers.values.emptied[i], K::kBlocks * K::kGroups);
+      init_barrier(&barriers.values.emptied[i], K::kBlocks * kWarps);
     }
     publish_barriers();
   }

@@ -45,22 +45,27 @@ __device__ __forceinline__ void expect_bytes(std::uint64_t* barrier, unsigned by
 // is the block: the tiles that these barriers guard are read and written by the tensor cores, the
 // accelerator and threads of the same block, which fence what they write, and a scope of the
 // cluster would cost a fence of all memory each time.
-__device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block) {
+__device__ __forceinline__ void arrive_at(unsigned barrier, unsigned block) {
   asm volatile(
       "{\n"
       ".reg .b32 there;\n"
       "mapa.shared::cluster.u32 there, %0, %1;\n"
       "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
-      "}" ::"r"(shared_address(barrier)),
+      "}" ::"r"(barrier),
       "r"(block)
       : "memory");
 }
-// Arrives at a barrier of this block.
-__device__ __forceinline__ void arrive_here(std::uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-               : "memory");
+__device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block) {
+  arrive_at(shared_address(barrier), block);
 }
-__device__ __forceinline__ void await_phase(std::uint64_t* barrier, unsigned parity) {
+// Arrives at a barrier of this block.
+__device__ __forceinline__ void arrive_here(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void arrive_here(std::uint64_t* barrier) {
+  arrive_here(shared_address(barrier));
+}
+__device__ __forceinline__ void await_phase(unsigned barrier, unsigned parity) {
   unsigned done = 0;
   while (done == 0) {
     asm volatile(
@@ -70,9 +75,12 @@ __device__ __forceinline__ void await_phase(std::uint64_t* barrier, unsigned par
         "selp.u32 %0, 1, 0, done;\n"
         "}"
         : "=r"(done)
-        : "r"(shared_address(barrier)), "r"(parity)
+        : "r"(barrier), "r"(parity)
         : "memory");
   }
+}
+__device__ __forceinline__ void await_phase(std::uint64_t* barrier, unsigned parity) {
+  await_phase(shared_address(barrier), parity);
 }
 
 __device__ __forceinline__ unsigned block_in_cluster() {
@@ -95,6 +103,18 @@ __device__ __forceinline__ void take_registers() {
 template <unsigned kCount>
 __device__ __forceinline__ void leave_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+__device__ __forceinline__ float4 load_shared(unsigned address) {
+  float4 four;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(address));
+  return four;
+}
+__device__ __forceinline__ void store_shared(unsigned address, const float4& four) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(four.x), "f"(four.y),
+               "f"(four.z), "f"(four.w));
 }
 
 // --- tiles -----------------------------------------------------------------------------------
@@ -230,6 +250,14 @@ __device__ __forceinline__ void end_of_products() {
 template <int kLeft>
 __device__ __forceinline__ void await_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+}
+
+// Keeps the compiler from computing a value again each time that it is needed, which it prefers to
+// a register.
+template <typename V>
+__device__ __forceinline__ V computed_once(V value) {
+  asm volatile("" : "+r"(value));
+  return value;
 }
 
 // Keeps the compiler from reading sums before they have been awaited: nothing else ties them.

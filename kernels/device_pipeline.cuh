@@ -48,8 +48,10 @@ struct Worker {
   int group, thread;  // group: warpgroup of the block; thread: of the group
 
   __device__ __forceinline__ static Worker here() {
-    return {block_in_cluster(), static_cast<int>(threadIdx.x) / kWarpgroup,
-            static_cast<int>(threadIdx.x) % kWarpgroup};
+    // By a shuffle, so that the compiler knows that a warp has one group.
+    const unsigned group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+    return {block_in_cluster(), static_cast<int>(group),
+            static_cast<int>(threadIdx.x % kWarpgroup)};
   }
   __device__ __forceinline__ bool fills() const { return group == kMultiplying; }
 };

@@ -21,10 +21,8 @@ namespace diptych::kernels {
 // Of the two rows of a thread: q, then q + 8, as a product's sums have them. Logits are in powers
 // of two.
 struct Softmax {
-  float most[2];    // the logits that weights are relative to
-  float sum[2];     // of this thread's weights
-  float factor[2];  // that older sums must be multiplied with
-  bool rescales;    // whether one of a warp's factors is not 1
+  float most[2];  // the logits that weights are relative to
+  float sum[2];   // of this thread's weights
 };
 
 // Of weights of type T: what those of a tile may sum up to in a thread, and the power of two that
@@ -113,18 +111,18 @@ __device__ __forceinline__ void weigh_again(float (&weights)[kScores], float& su
   }
 }
 
-// Of a tile behind it. score_again(sums, eight) is called by a whole warp: it computes the scores
-// with the tile's keys from 8 * eight on anew.
-template <typename T, int kScores, typename ScoreAgain>
+// Of a tile behind it. Both are called by a whole warp: score_again(sums, eight) computes the
+// scores with the tile's keys from 8 * eight on anew, rescale(factor) multiplies what is summed of
+// the two rows with the values. That is rare, so all of it stands in one place.
+template <typename T, int kScores, typename ScoreAgain, typename Rescale>
 __device__ __forceinline__ void weigh_next(float (&scores)[kScores], Softmax& softmax, float scale,
-                                           const ScoreAgain& score_again) {
+                                           const ScoreAgain& score_again, const Rescale& rescale) {
   float sum[2];
   weigh(scores, sum, softmax, scale);
   // A NaN stays in the sum, whether its row gets here or not.
-  softmax.rescales = __any_sync(kAllLanes, !(fmaxf(sum[0], sum[1]) <= kMostSum<T>));
-  if (softmax.rescales) {
+  if (__any_sync(kAllLanes, !(fmaxf(sum[0], sum[1]) <= kMostSum<T>))) {
     // Of each row by itself: its bits must not depend on the others of the warp.
-    softmax.factor[0] = softmax.factor[1] = 1;
+    float factor[2] = {1, 1};
     if (__any_sync(kAllLanes, !(fmaxf(sum[0], sum[1]) <= kMostInFloat))) {
       // In local memory, and in a loop that is not unrolled: registers are for the usual way.
       float again[kScores];
@@ -144,7 +142,7 @@ __device__ __forceinline__ void weigh_next(float (&scores)[kScores], Softmax& so
         const unsigned lanes = __ballot_sync(kAllLanes, !(sum[row] <= kMostInFloat));
         const float found = most_of_quad(most[row]) * scale - kUsualPower<T>;
         if ((lanes >> threadIdx.x % kWarp / 4 * 4 & 15) == 0) continue;
-        softmax.factor[row] = exp2f(softmax.most[row] - found);
+        factor[row] = exp2f(softmax.most[row] - found);
         softmax.most[row] = found;
         if (row == 0) {
           weigh_again<0>(scores, sum[0], again, scale, found);
@@ -154,10 +152,11 @@ __device__ __forceinline__ void weigh_next(float (&scores)[kScores], Softmax& so
       }
     }
     const float low = most_of_quad(sum[0]), high = most_of_quad(sum[1]);
-    if (low > kMostSum<T>) softmax.factor[0] *= bring_back<T, 0>(scores, sum, softmax, low);
-    if (high > kMostSum<T>) softmax.factor[1] *= bring_back<T, 1>(scores, sum, softmax, high);
-    softmax.sum[0] *= softmax.factor[0];
-    softmax.sum[1] *= softmax.factor[1];
+    if (low > kMostSum<T>) factor[0] *= bring_back<T, 0>(scores, sum, softmax, low);
+    if (high > kMostSum<T>) factor[1] *= bring_back<T, 1>(scores, sum, softmax, high);
+    softmax.sum[0] *= factor[0];
+    softmax.sum[1] *= factor[1];
+    rescale(factor);
   }
   softmax.sum[0] += sum[0];
   softmax.sum[1] += sum[1];

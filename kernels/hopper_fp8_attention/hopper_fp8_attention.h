@@ -12,7 +12,7 @@
 // warpgroups that multiply.
 //
 // Bound: exponentials, rows * keys * heads of them, arithmetic, 4 * rows * keys * heads * head_dim
-// operations on the tensor cores, and what these read of shared memory: 979 TFLOP/s with the
+// operations on the tensor cores, and what these read of shared memory: 1040 TFLOP/s with the
 // quantising, of 49290 keys with heads 16/2 on an H200 (docs/speed.md, "Attention alone").
 #pragma once
 
