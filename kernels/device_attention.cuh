@@ -38,8 +38,8 @@ struct AttentionKind {
   static constexpr unsigned kRegisters = kE4m3 ? 160 : 240, kFillRegisters = kE4m3 ? 32 : 24;
   static constexpr int kTileRows = kGroups * kGroupRows;  // of a block
   static constexpr int kTileKeys = kE4m3 ? 96 : 192;
-  static constexpr int kStages = kE4m3 ? 4 : 2;  // of keys, and of values
-  static_assert((kStages & kStages - 1) == 0);   // a count of tiles may overflow
+  static constexpr int kStages = kE4m3 ? 4 : 2;   // of keys, and of values
+  static_assert((kStages & (kStages - 1)) == 0);  // a count of tiles may overflow
   // Tiles lie in panels, whose rows are 128 bytes.
   static constexpr int kBytes = static_cast<int>(sizeof(T));
   static constexpr int kPanelDims = kSwizzledBytes / kBytes, kPanels = kAttentionDims / kPanelDims;
@@ -300,7 +300,8 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
   const int lane = computed_once(thread % kWarp);
   float scale = args.scale * kLog2E;
   if constexpr (K::kE4m3) scale *= *args.q_scale * *args.key_scale;
-  unsigned taken = 0;  // tiles of values that have been multiplied: it says the stages of both
+  // Tiles of values multiplied so far, over all places: gives stage and parity of keys and values.
+  unsigned taken = 0;
   unsigned q_parity = 0;
   const std::uint64_t q = tile_descriptor(shared.q + group * kGroupRows * kSwizzledBytes);
   const std::uint64_t first_keys = tile_descriptor(shared.keys);
@@ -317,7 +318,8 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
     return static_cast<unsigned>(reinterpret_cast<const char*>(&barrier) -
                                  reinterpret_cast<const char*>(&barriers));
   };
-  // A stage, by a warp's first lanes, each to one block of the cluster.
+  // Tells block i of the cluster by lane i that a stage may be filled again. Each warp for itself:
+  // it may read keys alone (score_again).
   const auto release = [&](const std::uint64_t& emptied) {
     if (lane >= K::kBlocks) return;
     const unsigned barrier = barriers_at + offset_of(emptied);
@@ -327,7 +329,7 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
       arrive_at(barrier, static_cast<unsigned>(lane));
     }
   };
-  const auto multiply_keys = [&](Scores& scores, unsigned count) {  // count: of tiles before
+  const auto multiply_keys = [&](Scores& scores, unsigned count) {  // count: of tiles before it
     const unsigned stage = stage_of(count);
     await_phase(barriers_at + offset_of(barriers.keys.filled[stage]), parity_of(count));
     const std::uint64_t at = at_stage(first_keys, stage);
@@ -451,6 +453,8 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
         }
       };
       weigh_next<T>(scores, softmax, scale, score_again, [&](const float(&factor)[2]) {
+        // By some warps of a group alone, for which PTX makes no promise: ptxas makes a wait of
+        // each warp of it, and no other warp needs what this one waits for.
         await_products<0>();
         hold(outputs);
 #pragma unroll
@@ -468,8 +472,8 @@ __device__ __forceinline__ void attend(AttentionBarriers<K::kStages>& barriers,
     };
     // Tiles that every row of the cluster sees whole need no mask; one with a bias is not whole.
     const int whole = (min(place.seen, place.keys) - (K::kBiased ? 1 : 0)) / kTileKeys;
-    // Sums that begin anew stand outside the loop over tiles: a branch in it, and products that
-    // either add or do not, took 4 % of the time in e4m3.
+    // The branch for new sums stands outside the loop over tiles: inside it, and with products that
+    // either add or do not, it took 4 % of the time in e4m3.
     for (int last = K::kSumTiles;; last += K::kSumTiles) {
       for (const int end = computed_once(min(whole, last + 1)); tile < end; ++tile)
         step(std::false_type{});

@@ -252,8 +252,7 @@ __device__ __forceinline__ void await_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 
-// Keeps the compiler from computing a value again each time that it is needed, which it prefers to
-// a register.
+// Keeps a value in a register; the compiler would compute it anew at each use.
 template <typename V>
 __device__ __forceinline__ V computed_once(V value) {
   asm volatile("" : "+r"(value));

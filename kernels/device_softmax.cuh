@@ -111,9 +111,9 @@ __device__ __forceinline__ void weigh_again(float (&weights)[kScores], float& su
   }
 }
 
-// Of a tile behind it. Both are called by a whole warp: score_again(sums, eight) computes the
-// scores with the tile's keys from 8 * eight on anew, rescale(factor) multiplies what is summed of
-// the two rows with the values. That is rare, so all of it stands in one place.
+// Weighs a tile after the first. A whole warp calls both: score_again(sums, eight) computes the
+// scores with the tile's keys from 8 * eight on anew, rescale(factor) multiplies what the two rows
+// have summed of values. That is rare, so all of it stands in one place.
 template <typename T, int kScores, typename ScoreAgain, typename Rescale>
 __device__ __forceinline__ void weigh_next(float (&scores)[kScores], Softmax& softmax, float scale,
                                            const ScoreAgain& score_again, const Rescale& rescale) {

@@ -294,6 +294,7 @@ class Resolver {
 
   std::vector<Assignment> read_demo() {
     const auto [family, flag] = family_of_flags();
+    if (family == nullptr) refuse_task_of_no_demo();
     const fs::path* demo = find_demo(family);
     if (demo == nullptr && family != nullptr) {
       start_with(*family);
@@ -311,11 +312,13 @@ class Resolver {
     return read_stage_tree(tree, *resolved_.options.run.family);
   }
 
-  // The first demo whose family has a task for what is asked for, else the first one that reads all
-  // kinds of inputs, else the first of all. `only`: the family that a flag names; null where none
-  // does. Null where there is no such demo.
+  // The first demo whose family has a task for what is asked for, else the first one that makes
+  // what the name of the output says, else that reads all kinds of inputs, else the first of all.
+  // `only`: the family that a flag names; null where none does. Null where there is no such demo.
   const fs::path* find_demo(const FamilyConfig* only) const {
+    const std::vector<MediaKind> wished = wished_kinds();
     const fs::path* first = nullptr;
+    const fs::path* makes = nullptr;
     const fs::path* reads = nullptr;
     for (const fs::path& demo : sources_.demos) {
       const FamilyConfig* family = family_of_demo(demo);
@@ -323,10 +326,19 @@ class Resolver {
       if (first == nullptr) first = &demo;
       if (family == nullptr) continue;
       if (has_task(*family)) return &demo;
+      const auto is_made = [&](MediaKind kind) { return family->makes(kind); };
+      if (makes == nullptr && std::ranges::any_of(wished, is_made)) makes = &demo;
       const auto is_read = [&](const FlagInput& input) { return family->reads(input.kind); };
       if (reads == nullptr && std::ranges::all_of(sources_.inputs, is_read)) reads = &demo;
     }
+    if (makes != nullptr) return makes;
     return reads == nullptr ? first : reads;
+  }
+
+  // Empty where no output is named, or its name says nothing.
+  std::vector<MediaKind> wished_kinds() const {
+    const auto output = given("output");
+    return output ? kinds_of_name(output->text) : std::vector<MediaKind>{};
   }
 
   const FamilyConfig* family_of_demo(const fs::path& demo) const {
@@ -338,13 +350,32 @@ class Resolver {
     return named == sources_.families.end() ? nullptr : *named;
   }
 
+  std::optional<Given> given(std::string_view name) const {
+    const Field& field = all_fields()[field_index(name)];
+    std::optional<Given> value = from_flags(field.flags);
+    return value ? value : from_environment(field.flags);
+  }
+
+  // The task chooses between the demos, so a slip is held against the tasks of all.
+  void refuse_task_of_no_demo() const {
+    const auto task = given("task");
+    if (!task || task->text == kAnyTask || is_video_task(task->text) || sources_.demos.empty())
+      return;
+    std::vector<std::string_view> known = {kAnyTask};
+    for (const fs::path& demo : sources_.demos) {
+      const FamilyConfig* family = family_of_demo(demo);
+      if (family == nullptr) continue;
+      if (family->find_task(task->text) != nullptr) return;
+      for (const Task& each : family->tasks) {
+        if (std::ranges::find(known, each.name) == known.end()) known.push_back(each.name);
+      }
+    }
+    throw InputError("{}: unknown value {}{}", task->origin, in_quotes(task->text),
+                     suggestion(task->text, known));
+  }
+
   // For the task that is named, else for the inputs and the name of the output.
   bool has_task(const FamilyConfig& family) const {
-    const auto given = [this](std::string_view name) {
-      const Field& field = all_fields()[field_index(name)];
-      std::optional<Given> value = from_flags(field.flags);
-      return value ? value : from_environment(field.flags);
-    };
     if (const auto task = given("task"); task && task->text != kAnyTask)
       return family.find_task(task->text) != nullptr;
     InputCounts inputs;
@@ -352,9 +383,7 @@ class Resolver {
       inputs.pictures += input.kind == MediaKind::picture ? 1 : 0;
       inputs.clips += input.kind == MediaKind::clip ? 1 : 0;
     }
-    const auto output = given("output");
-    const std::vector<MediaKind> kinds =
-        output ? kinds_of_name(output->text) : std::vector<MediaKind>{};
+    const std::vector<MediaKind> kinds = wished_kinds();
     return (kinds.empty() ? family.task_for(inputs) : family.task_for(inputs, kinds)) != nullptr;
   }
 

@@ -187,7 +187,7 @@ TEST_CASE("bad values") {
       {{"--device", "mps"}, "--device: unknown value 'mps' (known: auto, cpu, cuda, cuda:N)"},
       {{"--task", "t2x"},
        "--task: unknown value 't2x' (did you mean 't2i'? known: auto, t2i, edit, understand, "
-       "chat)"},
+       "chat, image_edit, video_edit, t2v, i2v, x2t_image, x2t_video)"},
       {{"-p", "-", "-p", "-"}, "--prompt: - given twice; stdin is read once"},
       {{"--set", "seed"},
        "--set: 'seed' is not KEY=VALUE, such as stages.1.default_sampling_params.seed=7"},

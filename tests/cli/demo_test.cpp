@@ -131,10 +131,19 @@ TEST_CASE("what is asked for chooses between the demo of pictures and that of cl
   CHECK(model_of({"-p", "a star", "-o", "a.mp4"}) == demos + "clips");
   CHECK(model_of({"--video", "a.mp4", "-p", "what moves?"}) == demos + "clips");
   CHECK(model_of({"--noise-source", "cpu"}) == demos + "clips");
+  const Outcome slip = run(Words{"generate", "--task", "t2vv", "-p", "a star"});
+  CHECK(slip.code == 2);
+  CHECK(slip.err ==
+        "diptych: --task: unknown value 't2vv' (did you mean 't2v'? known: auto, t2i, edit, "
+        "understand, chat, image_edit, video_edit, t2v, i2v, x2t_image, x2t_video)\n");
   const Outcome both =
       run(Words{"generate", "--video", "a.mp4", "-i", "a.png", "-p", "make it blue"});
   CHECK(both.code == 2);
   CHECK(both.err == "diptych: --video: no task of lance reads 1 picture and 1 video\n");
+  const Outcome two =
+      run(Words{"generate", "-i", "a.png", "-i", "b.png", "-p", "go", "-o", "a.mp4"});
+  CHECK(two.code == 2);
+  CHECK(two.err == "diptych: --image: no task of lance that makes videos reads 2 pictures\n");
 }
 
 TEST_CASE("without -c and -m the demo of clips makes a clip, and is found again by --replay") {

@@ -22,7 +22,7 @@ struct Options {
   SharedKeys shared = SharedKeys::weighted;
   Kernels kernels{};
   Quantization quantization = Quantization::none;
-  std::optional<WanOffload> offload{};
+  std::optional<BlockOffload> offload{};
 };
 
 // `folder`: of a transformer in a checkpoint.

@@ -88,7 +88,7 @@ TEST_CASE("wan on the GPU: blocks on the host give the same bits, quantised matr
     CHECK(relative_norm(expected, plain.to(at::kFloat)) < 0.1);
     for (const std::int64_t resident : {0, 2}) {
       for (const std::int64_t slots : {1, 2, 3}) {
-        options.offload = WanOffload{resident, slots};
+        options.offload = BlockOffload{resident, slots};
         const WanTransformer model = dummy(config, options);
         CHECK(run(model, inputs, options).velocity.cpu().equal(expected));
         CHECK(run(model, inputs, options).velocity.cpu().equal(expected));

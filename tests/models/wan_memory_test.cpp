@@ -28,11 +28,11 @@ TEST_CASE("wan memory: weights of the released sizes") {
   };
   CHECK(bytes(plain) == doctest::Approx(2 * 14.288e9).epsilon(0.003));
   CHECK(bytes({at::kBFloat16, Quantization::fp8}) < 0.55 * 2 * 14.288e9);
-  const WanOffload offload = {10, 2};
+  const BlockOffload offload = {10, 2};
   const std::int64_t block = wan_block_bytes(c, plain);
   CHECK(wan_weight_bytes(c, plain, offload) ==
         wan_weight_bytes(c, plain) - 30 * block +
-            2 * WanBlock::matrix_bytes(WanPart::step, c, plain));
+            2 * WanBlock::matrix_bytes(BlockPart::step, c, plain));
   CHECK(wan_host_bytes(c, plain, offload) == 30 * block);
   CHECK(wan_host_bytes(c, plain, {}) == 0);
   c.num_attention_heads = 12;

@@ -383,7 +383,7 @@ TEST_CASE("wan: blocks on the host give the same bits") {
     CHECK(expected.std().item<double>() > 0.1);
     for (const std::int64_t resident : {0, 2, 5}) {
       for (const std::int64_t slots : {1, 2, 3, 16}) {
-        options.offload = WanOffload{resident, slots};
+        options.offload = BlockOffload{resident, slots};
         const WanTransformer model = dummy(config, options);
         CHECK(model.blocks.streams() == (resident < 5));
         CHECK(run(model, inputs, options).velocity.equal(expected));

@@ -7,7 +7,7 @@ using Matrix = LinearOperand WanBlock::*;
 
 // A linear layer of the checkpoint, or several that are packed: where its weight and bias are put.
 struct Linear {
-  WanPart part;
+  BlockPart part;
   std::vector<const char*> modules;  // below the block
   Matrix weight;
   Tensor WanBlock::*bias;
@@ -17,7 +17,7 @@ struct Linear {
 // Of each part in the order in which they lie in a buffer.
 std::vector<Linear> linears_of(const WanConfig& c) {
   using B = WanBlock;
-  constexpr WanPart kStep = WanPart::step, kContext = WanPart::context;
+  constexpr BlockPart kStep = BlockPart::step, kContext = BlockPart::context;
   const std::int64_t d = c.width(), inner = c.ffn_dim;
   std::vector<Linear> linears = {
       {kStep,
@@ -41,13 +41,13 @@ std::vector<Linear> linears_of(const WanConfig& c) {
   return linears;
 }
 
-std::vector<Linear> linears_of(WanPart part, const WanConfig& c) {
+std::vector<Linear> linears_of(BlockPart part, const WanConfig& c) {
   std::vector<Linear> linears = linears_of(c);
   std::erase_if(linears, [part](const Linear& linear) { return linear.part != part; });
   return linears;
 }
 
-std::vector<MatrixShape> shapes_of(WanPart part, const WanConfig& c) {
+std::vector<MatrixShape> shapes_of(BlockPart part, const WanConfig& c) {
   std::vector<MatrixShape> shapes;
   for (const Linear& linear : linears_of(part, c)) shapes.push_back(linear.shape);
   return shapes;
@@ -97,20 +97,20 @@ void read_norms(WanBlock& into, const Weights& block, const WanConfig& c) {
 
 }  // namespace
 
-std::int64_t WanBlock::matrix_bytes(WanPart part, const WanConfig& config,
+std::int64_t WanBlock::matrix_bytes(BlockPart part, const WanConfig& config,
                                     const MatrixFormat& format) {
   return diptych::matrix_bytes(shapes_of(part, config), format);
 }
 
-void WanBlock::use_matrices(WanPart part, const Tensor& buffer, const WanConfig& config,
+void WanBlock::use_matrices(BlockPart part, const Tensor& buffer, const WanConfig& config,
                             const MatrixFormat& format) {
   const std::vector<LinearOperand> views = matrices_in(buffer, shapes_of(part, config), format);
   const std::vector<Linear> linears = linears_of(part, config);
   for (std::size_t i = 0; i < views.size(); ++i) this->*linears[i].weight = views[i];
 }
 
-void WanBlock::take_matrices(WanPart part, const WanBlock& from) {
-  if (part == WanPart::context) {
+void WanBlock::take_matrices(BlockPart part, const WanBlock& from) {
+  if (part == BlockPart::context) {
     attn2_kv = from.attn2_kv;
     image_kv = from.image_kv;
     return;
@@ -121,12 +121,12 @@ void WanBlock::take_matrices(WanPart part, const WanBlock& from) {
 }
 
 WanBlock WanBlock::load(const Weights& block, const WanConfig& c,
-                        const MatrixQuantization& quantization, const WanBuffers& buffers) {
+                        const MatrixQuantization& quantization, const BlockBuffers& buffers) {
   const auto dtype = c10::typeMetaToScalarType(block.options().dtype());
   WanBlock into;
   const MatrixFormat format = {dtype, quantization.kind};
-  if (buffers.step.defined()) into.use_matrices(WanPart::step, buffers.step, c, format);
-  if (buffers.context.defined()) into.use_matrices(WanPart::context, buffers.context, c, format);
+  if (buffers.step.defined()) into.use_matrices(BlockPart::step, buffers.step, c, format);
+  if (buffers.context.defined()) into.use_matrices(BlockPart::context, buffers.context, c, format);
   for (const Linear& linear : linears_of(c)) read_linear(into, linear, block, quantization);
   read_norms(into, block, c);
   return into;

@@ -7,18 +7,10 @@
 #include <vector>
 
 #include "lib/models/matrices.h"
+#include "lib/models/streamed_blocks.h"
 #include "lib/models/wan/config.h"
 
 namespace diptych {
-
-// A block's matrices are of two kinds: those that every step needs, and those that make keys and
-// values of the context, once for a clip.
-enum class WanPart { step, context };
-
-// Where matrices are put, uint8 [matrix_bytes()]; undefined: each by itself on the device.
-struct WanBuffers {
-  Tensor step, context;
-};
 
 // Named after the checkpoint's modules; projections that read the same rows are packed. D is the
 // width of the model. Only matrices are ever quantised.
@@ -41,14 +33,17 @@ struct WanBlock {
 
   // `block`: scope "blocks.N". Throws as Weights::get.
   static WanBlock load(const Weights& block, const WanConfig& config,
-                       const MatrixQuantization& quantization = {}, const WanBuffers& buffers = {});
+                       const MatrixQuantization& quantization = {},
+                       const BlockBuffers& buffers = {});
   // The matrices of that part become views of the buffer, uint8 [matrix_bytes()].
-  void use_matrices(WanPart part, const Tensor& buffer, const WanConfig& config,
+  void use_matrices(BlockPart part, const Tensor& buffer, const WanConfig& config,
                     const MatrixFormat& format);
   // Takes over the matrices of that part.
-  void take_matrices(WanPart part, const WanBlock& from);
-  static std::int64_t matrix_bytes(WanPart part, const WanConfig& config,
+  void take_matrices(BlockPart part, const WanBlock& from);
+  static std::int64_t matrix_bytes(BlockPart part, const WanConfig& config,
                                    const MatrixFormat& format);
 };
+
+using WanBlocks = StreamedBlocks<WanBlock, WanConfig>;
 
 }  // namespace diptych

@@ -105,7 +105,7 @@ WanContext WanTransformer::make_context(const WanTexts& texts, const Kernels& ke
     image = embedded.reshape({-1, width});
   }
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const WanBlock& block = blocks.acquire(i, WanPart::context);
+    const WanBlock& block = blocks.acquire(i, BlockPart::context);
     context.text.push_back(keys_and_values(text, block.attn2_kv, block.attn2_kv_bias,
                                            block.attn2_norm_k, config.eps, kernels)
                                .view({samples, capacity, 2 * width}));

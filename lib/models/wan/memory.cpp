@@ -26,7 +26,7 @@ bool is_matrix(const TensorShape& tensor) {
   return tensor.name.starts_with("blocks.") && tensor.shape.size() == 2;
 }
 
-std::int64_t streamed_blocks(const WanConfig& c, const std::optional<WanOffload>& offload) {
+std::int64_t streamed_blocks(const WanConfig& c, const std::optional<BlockOffload>& offload) {
   if (!offload) return 0;
   return c.num_layers - std::clamp<std::int64_t>(offload->resident, 0, c.num_layers);
 }
@@ -99,12 +99,12 @@ class Step {
 }  // namespace
 
 std::int64_t wan_block_bytes(const WanConfig& config, const MatrixFormat& format) {
-  return WanBlock::matrix_bytes(WanPart::step, config, format) +
-         WanBlock::matrix_bytes(WanPart::context, config, format);
+  return WanBlock::matrix_bytes(BlockPart::step, config, format) +
+         WanBlock::matrix_bytes(BlockPart::context, config, format);
 }
 
 std::int64_t wan_weight_bytes(const WanConfig& config, const MatrixFormat& format,
-                              const std::optional<WanOffload>& offload) {
+                              const std::optional<BlockOffload>& offload) {
   std::int64_t bytes = 0;
   for (const TensorShape& tensor : wan_layout(config)) {
     if (is_matrix(tensor)) continue;
@@ -116,12 +116,12 @@ std::int64_t wan_weight_bytes(const WanConfig& config, const MatrixFormat& forma
   bytes += (config.num_layers - streamed) * wan_block_bytes(config, format);
   if (streamed == 0) return bytes;
   return bytes + std::max<std::int64_t>(offload->slots, 1) *
-                     std::max(WanBlock::matrix_bytes(WanPart::step, config, format),
-                              WanBlock::matrix_bytes(WanPart::context, config, format));
+                     std::max(WanBlock::matrix_bytes(BlockPart::step, config, format),
+                              WanBlock::matrix_bytes(BlockPart::context, config, format));
 }
 
 std::int64_t wan_host_bytes(const WanConfig& config, const MatrixFormat& format,
-                            const std::optional<WanOffload>& offload) {
+                            const std::optional<BlockOffload>& offload) {
   return streamed_blocks(config, offload) * wan_block_bytes(config, format);
 }
 

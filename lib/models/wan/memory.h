@@ -9,12 +9,12 @@ namespace diptych {
 
 // On the device, where `offload` says with the places that the others pass through.
 std::int64_t wan_weight_bytes(const WanConfig& config, const MatrixFormat& format,
-                              const std::optional<WanOffload>& offload = {});
+                              const std::optional<BlockOffload>& offload = {});
 // Of one block's matrices, which is what each block fewer on the device saves.
 std::int64_t wan_block_bytes(const WanConfig& config, const MatrixFormat& format);
 // What the host holds of them.
 std::int64_t wan_host_bytes(const WanConfig& config, const MatrixFormat& format,
-                            const std::optional<WanOffload>& offload);
+                            const std::optional<BlockOffload>& offload);
 
 struct WanForwardSizes {
   WanLatentSize latent;

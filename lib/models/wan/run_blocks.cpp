@@ -236,7 +236,7 @@ Tensor WanTransformer::run_blocks(const WanPlan& plan, const WanContext& context
   LinearOperand h = pass.norm(x, pass.terms_of_attention(0));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (x.device().is_cpu()) check_interrupted();  // on a GPU the blocks are only launched here
-    const WanBlock& block = blocks.acquire(i, WanPart::step);
+    const WanBlock& block = blocks.acquire(i, BlockPart::step);
     h = pass.run(x, std::move(h), block, context, i, i + 1 == blocks.size());
     blocks.release();
   }

@@ -76,7 +76,7 @@ Tensor sinusoid_of(const Tensor& times, std::int64_t dim) {
 }  // namespace
 
 WanTransformer WanTransformer::load(const Weights& weights, const WanConfig& c,
-                                    const std::optional<WanOffload>& offload,
+                                    const std::optional<BlockOffload>& offload,
                                     const MatrixQuantization& quantization) {
   const std::int64_t width = c.width(), side = WanConfig::kPatch;
   const Weights wide = weights.as(at::kFloat);
@@ -94,7 +94,7 @@ WanTransformer WanTransformer::load(const Weights& weights, const WanConfig& c,
   }
   m.scale_shift_table = wide.get("scale_shift_table", {1, 2, width}).squeeze(0);
   read(weights.scope("proj_out"), c.patch_out(), width, m.proj_out, m.proj_out_bias);
-  m.blocks = WanBlocks::load(weights, c, offload, quantization);
+  m.blocks = WanBlocks::load(weights, "blocks", c, offload, quantization);
   return m;
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/attention/attention.h"
-#include "lib/models/wan/blocks.h"
+#include "lib/models/wan/block.h"
 #include "lib/models/wan/context.h"
 #include "lib/ops/ops.h"
 #include "lib/runtime/row_share.h"
@@ -71,7 +71,7 @@ struct WanTransformer {
   // `weights`: the root of the transformer's folder, in the dtype of the run. Throws InputError as
   // Weights::get; call weights.require_all_read() behind it.
   static WanTransformer load(const Weights& weights, const WanConfig& config,
-                             const std::optional<WanOffload>& offload = {},
+                             const std::optional<BlockOffload>& offload = {},
                              const MatrixQuantization& quantization = {});
   at::TensorOptions options() const { return patch_embedding.options(); }
 

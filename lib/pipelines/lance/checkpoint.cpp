@@ -111,6 +111,7 @@ LanceFolders LanceFolders::of(const fs::path& root, LanceTask task) {
   if (root.empty()) return {};
   require_folder(root, Setting::of("model"));
   const char* const own = is_of_clips(task) ? kClips : kPictures;
+  const char* const other = is_of_clips(task) ? kPictures : kClips;
   const bool is_part = fs::exists(root / "llm_config.json") &&
                        !fs::exists(root / "ae.safetensors");  // BAGEL's folder has both
   if (!fs::exists(root / own) && is_part) {
@@ -120,8 +121,11 @@ LanceFolders LanceFolders::of(const fs::path& root, LanceTask task) {
                      root.string(), own, kVision);
   }
   if (!fs::exists(root / own)) {
-    throw InputError("{}: {} not found; the task {} takes its weights from there", root.string(),
-                     own, name_of(task));
+    throw InputError("{}: {} not found; the task {} takes its weights from there{}", root.string(),
+                     own, name_of(task),
+                     !fs::exists(root / other) ? ""
+                     : is_of_clips(task)       ? ", and the folder is for pictures alone"
+                                               : ", and the folder is for videos alone");
   }
   return {root, root / own, first_of(root, {kVision})};
 }

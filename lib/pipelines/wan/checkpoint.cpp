@@ -189,7 +189,7 @@ void WanCheckpoint::load(const MemoryPlan& plan, Progress& progress) {
     });
   }
   if (plan.choice.offload)
-    offload_ = WanOffload{plan.choice.offload->resident, plan.choice.offload->slots};
+    offload_ = BlockOffload{plan.choice.offload->resident, plan.choice.offload->slots};
   expert(0);
   if (has_experts() && keeps_experts_) expert(1);
   vae_ =
@@ -241,8 +241,8 @@ MemoryPlan WanCheckpoint::plan(const MemoryChoice& choice, DitJobs jobs, PixelSi
   const bool both = experts == kExperts;
   const auto copies = static_cast<std::int64_t>(experts);
   const MatrixFormat format = {runtime_.dtype, runtime_.quantization};
-  std::optional<WanOffload> offload;
-  if (choice.offload) offload = WanOffload{choice.offload->resident, choice.offload->slots};
+  std::optional<BlockOffload> offload;
+  if (choice.offload) offload = BlockOffload{choice.offload->resident, choice.offload->slots};
   const WanVaeConfig& vae = vae_.config;
   const WanVaeClip clip = {size.width, size.height, job.size.frames};
   const WanForwardSizes step = step_sizes(jobs, size, choice.batched ? job.branches : 1);
@@ -317,7 +317,7 @@ MemoryCosts WanCheckpoint::costs(DitJobs jobs) const {
   costs.offload.count = dit_.num_layers;
   costs.offload.bytes = wan_block_bytes(dit_, {runtime_.dtype, runtime_.quantization}) *
                         static_cast<std::int64_t>(experts);
-  costs.offload.slots = WanOffload{}.slots;
+  costs.offload.slots = BlockOffload{}.slots;
   return costs;
 }
 

@@ -89,7 +89,7 @@ class WanCheckpoint final : public DitCheckpoint {
   std::optional<DitTexts> texts_;
   std::array<Weights, kExperts> expert_weights_;
   Weights vae_weights_, vision_weights_;
-  std::optional<WanOffload> offload_;
+  std::optional<BlockOffload> offload_;
   bool keeps_experts_ = true, tiles_ = false, loaded_ = false;
   std::array<std::optional<WanTransformer>, kExperts> experts_;
   WanVae vae_;
