@@ -1,5 +1,6 @@
 // The commands whose answers the build notes down.
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -45,8 +46,10 @@ FixedRequests fixed_requests() {
   if (app.get_subcommand("version")->get_option_no_throw("--json") != nullptr)
     add({"version", "--json"});
   for (const char* shell : {"bash", "zsh", "fish"}) add({"completion", shell});
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_envname().empty()) fixed.variables.push_back(option->get_envname());
+  for (const CLI::App* of : std::array<const CLI::App*, 2>{&app, app.get_subcommand("version")}) {
+    for (const CLI::Option* option : of->get_options()) {
+      if (!option->get_envname().empty()) fixed.variables.push_back(option->get_envname());
+    }
   }
   return fixed;
 }

@@ -42,7 +42,7 @@ void add_help(CLI::App& app, Run& run) {
   std::string verbs;
   for (const CLI::App* each : app.get_subcommands({}))
     verbs += (verbs.empty() ? "" : "|") + each->get_name();
-  CLI::App* verb = app.add_subcommand("help", "the help of a verb, or of all");
+  CLI::App* verb = app.add_subcommand("help", "the help of a verb; without one, the list of verbs");
   const auto name = std::make_shared<std::string>();
   verb->add_option("verb", *name, "such as generate; without it, the list of verbs")
       ->type_name(verbs);

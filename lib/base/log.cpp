@@ -4,10 +4,12 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include <unistd.h>
 
@@ -81,7 +83,10 @@ namespace {
 
 ProgressStyle resolve(ProgressStyle style, LogLevel level) {
   if (style != ProgressStyle::automatic) return style;
-  const bool terminal = isatty(STDERR_FILENO) != 0;
+  // A dumb terminal shows the codes that clear a line.
+  const char* const term = std::getenv("TERM");
+  const bool terminal =
+      isatty(STDERR_FILENO) != 0 && (term == nullptr || std::string_view(term) != "dumb");
   // `automatic` afterwards means: draw the bar.
   return terminal && level >= LogLevel::info ? ProgressStyle::automatic : ProgressStyle::none;
 }

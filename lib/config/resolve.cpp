@@ -158,6 +158,7 @@ class Resolver {
       }
       texts.insert(texts.end(), given->second.begin(), given->second.end());
       given->second.clear();
+      called_[std::string(meant)] = flag_label(foreign.flags);
     }
   }
 
@@ -297,6 +298,7 @@ class Resolver {
     if (family == nullptr) refuse_task_of_no_demo();
     const fs::path* demo = find_demo(family);
     if (demo == nullptr && family != nullptr) {
+      require_dummy_weights(*family, flag);
       start_with(*family);
       resolved_.note(field_index("pipeline"), flag);
       return {};
@@ -348,6 +350,15 @@ class Resolver {
       return name != nullptr && each->name == name->value.text;
     });
     return named == sources_.families.end() ? nullptr : *named;
+  }
+
+  // There are no others for a family without a demo; the error is about what chose it.
+  void require_dummy_weights(const FamilyConfig& family, const std::string& flag) const {
+    if (sources_.demos.empty()) return;  // nor has any other family one
+    const auto format = given("load_format");
+    if (format && format->text == name_of(LoadFormat::dummy)) return;
+    throw InputError("{}: is of {}, which has no demo; expected -c or -m, too, or --load-format {}",
+                     flag, family.name, name_of(LoadFormat::dummy));
   }
 
   std::optional<Given> given(std::string_view name) const {
@@ -446,7 +457,8 @@ class Resolver {
     const auto found = flags_.find(std::string(flags));
     if (found == flags_.end() || found->second.empty()) return std::nullopt;
     const std::vector<std::string>& texts = found->second;
-    const std::string label = flag_label(flags);
+    const auto called = called_.find(std::string(flags));
+    const std::string label = called == called_.end() ? flag_label(flags) : called->second;
     const auto field = std::ranges::find(flag_fields_, flags, &Field::flags);
     if (field != flag_fields_.end() && is_list(*field)) {
       const auto* list = std::get_if<TextListSlot>(&field->slot);
@@ -498,7 +510,8 @@ class Resolver {
   const Sources& sources_;
   std::vector<Field> flag_fields_;
   std::map<std::string, std::vector<std::string>> flags_;  // by `flags` of the field or group
-  mutable std::map<std::string, std::string> folders_;     // of models that were located
+  std::map<std::string, std::string> called_;  // likewise: a name of it that was given instead
+  mutable std::map<std::string, std::string> folders_;  // of models that were located
   Resolved resolved_;
 };
 

@@ -17,8 +17,11 @@ std::optional<StepCalibration> read_calibration(const RunConfig& config,
     }
     throw InputError(
         Setting::of("cache_mode", "teacache"),
-        SettingText{fmt::format("{} is not there; `diptych calibrate` writes it, ", path.string()),
-                    Setting::of("cache_calibration"), " names another"});
+        SettingText{
+            fmt::format(
+                "{} is not there; `diptych calibrate` writes it, or with -o another one for ",
+                path.string()),
+            Setting::of("cache_calibration")});
   }
   StepCalibration calibration = StepCalibration::read(path);
   if (!dummy_hash.empty())

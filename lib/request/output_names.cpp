@@ -9,6 +9,8 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -44,30 +46,50 @@ std::string one_of(const Extensions& extensions) {
   return fmt::format("{} or {}", fmt::join(all.first(all.size() - 1), ", "), all.back());
 }
 
-// "a-%03d.png" -> {"a-", ".png", 3}; nothing for a name without %.
-std::optional<Pattern> parse_pattern(const std::string& name, const Subject& where) {
-  const std::size_t percent = name.find('%');
-  if (percent == std::string::npos) return std::nullopt;
-  const std::size_t end = name.find('d', percent);
-  if (end != std::string::npos && name.find('%', end) == std::string::npos) {
-    const std::string_view width = std::string_view(name).substr(percent + 1, end - percent - 1);
-    int digits = 0;
-    const auto [rest, error] = std::from_chars(width.data(), width.data() + width.size(), digits);
-    const bool number = error == std::errc{} && rest == width.data() + width.size() && digits <= 9;
-    if (width.empty() || (number && width[0] == '0')) {
-      return Pattern{name.substr(0, percent), name.substr(end + 1), digits};
+// The digits of a number's place, "d" or "03d", and what follows it; nothing where there is none.
+std::optional<std::pair<int, std::string_view>> parse_place(std::string_view text) {
+  const std::size_t end = text.find('d');
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::string_view width = text.substr(0, end);
+  int digits = 0;
+  const auto [rest, error] = std::from_chars(width.data(), width.data() + width.size(), digits);
+  const bool number = error == std::errc{} && rest == width.data() + width.size() && digits <= 9;
+  if (!width.empty() && !(number && width[0] == '0')) return std::nullopt;
+  return std::pair(digits, text.substr(end + 1));
+}
+
+// "a-%03d.png" -> {"a-", ".png", 3}; "5%%.png" -> {"5%.png"} without a number.
+Pattern parse_pattern(const std::string& name, const Subject& where) {
+  Pattern pattern = {"", "", 0, false};
+  for (std::string_view rest = name; !rest.empty();) {
+    const std::size_t percent = std::min(rest.find('%'), rest.size());
+    std::string& part = pattern.numbered ? pattern.after : pattern.before;
+    part += rest.substr(0, percent);
+    rest.remove_prefix(percent);
+    if (rest.empty()) break;
+    rest.remove_prefix(1);
+    if (rest.starts_with('%')) {
+      part += '%';
+      rest.remove_prefix(1);
+      continue;
     }
+    const auto place = parse_place(rest);
+    if (!place || pattern.numbered)
+      throw where.error("{} is no pattern; expected one number such as %d or %03d (%% is a %)",
+                        in_quotes(name));
+    std::tie(pattern.digits, rest) = *place;
+    pattern.numbered = true;
   }
-  throw where.error("{} is no pattern; expected one number such as %d or %03d", in_quotes(name));
+  return pattern;
 }
 
 Pattern choose_pattern(const fs::path& output, std::int64_t count, const Extensions& extensions,
                        const Subject& where) {
   require_extension(output, extensions, where);
-  const std::string name = output.filename().string();
-  if (auto pattern = parse_pattern(name, where)) return *pattern;
-  if (count == 1) return {name, "", 0, false};
-  return {output.stem().string() + "-", output.extension().string(), 3};
+  const Pattern pattern = parse_pattern(output.filename().string(), where);
+  if (pattern.numbered || count == 1) return pattern;
+  const fs::path name = pattern.before;
+  return {name.stem().string() + "-", name.extension().string(), 3};
 }
 
 std::vector<fs::path> fill(const fs::path& folder, const Pattern& pattern, std::int64_t count) {

@@ -105,8 +105,15 @@ void await_listener(const Launch& launch) {
     }
     return false;
   };
+  bool told = false;
   while (!listens()) {
     check_interrupted();
+    if (!told && std::chrono::steady_clock::now() > end - kMeeting + kPatience) {
+      std::fprintf(
+          stderr, "diptych: rank %zu waits for %s:%d (MASTER_ADDR, MASTER_PORT), for up to %d s\n",
+          launch.rank, launch.host.c_str(), launch.port, static_cast<int>(kMeeting.count()));
+      told = true;
+    }
     if (std::chrono::steady_clock::now() > end)
       throw RunError(
           "rank {} of {}: nobody listens at {}:{} (MASTER_ADDR, MASTER_PORT) within {} s",

@@ -371,6 +371,10 @@ TEST_CASE("a resumed run says what was computed otherwise, and keeps it") {
   CHECK(has(third.err,
             "(1): 0000: attention auto, now math; dtype float32, now bfloat16; "
             "quantization none, now int8"));
+  const Outcome none = run(batch(folder, "l.jsonl", {"--kernels", "reference", "--resume"}));
+  CHECK(none.code == 0);
+  CHECK(has(none.err, "0 done, 0 failed, 2 skipped"));
+  CHECK(has(none.err, "are kept (2): 0000: kernels automatic, now reference"));
 }
 
 TEST_CASE("items that changed run again, and what they had is gone") {

@@ -298,7 +298,7 @@ TEST_CASE("bad outputs are refused before any work") {
         "--output: " + folder.file("file/x") + ": cannot be made in " + folder.file("file"));
   std::filesystem::remove(folder.file("file"));
   CHECK(output(folder.file("a%s.png")) ==
-        "--output: 'a%s.png' is no pattern; expected one number such as %d or %03d");
+        "--output: 'a%s.png' is no pattern; expected one number such as %d or %03d (%% is a %)");
   CHECK(output(folder.file("a%d-%d.png")).find("is no pattern") != std::string::npos);
   CHECK(output("/proc/a.png").starts_with("--output: /proc/a.png: cannot be written"));
   CHECK(refusal(Words{"generate", "-p", "x", "-o", folder.file("a.png"), "--trace",

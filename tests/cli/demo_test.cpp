@@ -136,6 +136,11 @@ TEST_CASE("what is asked for chooses between the demo of pictures and that of cl
   CHECK(slip.err ==
         "diptych: --task: unknown value 't2vv' (did you mean 't2v'? known: auto, t2i, edit, "
         "understand, chat, image_edit, video_edit, t2v, i2v, x2t_image, x2t_video)\n");
+  const Outcome lora = run(Words{"generate", "-p", "a star", "--lora", "a.safetensors"});
+  CHECK(lora.code == 2);
+  CHECK(lora.err ==
+        "diptych: --lora: is of wan, which has no demo; expected -c or -m, too, or --load-format "
+        "dummy\n");
   const Outcome both =
       run(Words{"generate", "--video", "a.mp4", "-i", "a.png", "-p", "make it blue"});
   CHECK(both.code == 2);

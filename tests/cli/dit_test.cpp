@@ -368,7 +368,7 @@ TEST_CASE("flags that have no effect are refused") {
                    "cpu", "--size", "32x32", "--cache-mode", "teacache"}) ==
           "--cache-mode teacache: " + model +
               "/diptych_teacache.json is not there; `diptych calibrate` writes it, "
-              "--cache-calibration names another\n");
+              "or with -o another one for --cache-calibration\n");
     CHECK(refused({"generate", "-m", model, "-p", "x", "--task", "t2i", "-o", "x.png", "--device",
                    "cpu", "--size", "32x32", "--cache-mode", "teacache", "--cache-calibration",
                    "none.json"}) ==

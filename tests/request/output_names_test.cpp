@@ -13,6 +13,9 @@ TEST_CASE("names of one and of several results") {
   CHECK(output_names("b/a.PNG", 2, {".png"}, "x") == Paths{"b/a-000.PNG", "b/a-001.PNG"});
   CHECK(output_names("b%02d.png", 2, {".png"}, "x") == Paths{"b00.png", "b01.png"});
   CHECK(output_names("b%d.txt", 1, {".txt"}, "x") == Paths{"b0.txt"});
+  CHECK(output_names("5%%.png", 1, {".png"}, "x") == Paths{"5%.png"});
+  CHECK(output_names("5%%.png", 2, {".png"}, "x") == Paths{"5%-000.png", "5%-001.png"});
+  CHECK(output_names("5%%-%02d%%.png", 2, {".png"}, "x") == Paths{"5%-00%.png", "5%-01%.png"});
   CHECK(numbered_name(7) == "0007");
   CHECK(numbered_name(123456) == "123456");
   CHECK(message_of([] { output_names("a.tif", 1, {".png"}, "l:3: output"); }) ==

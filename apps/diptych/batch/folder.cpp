@@ -74,8 +74,8 @@ std::map<std::string, std::string> made_by(const PlannedItem& item, const Report
 
 const std::vector<bool>& EarlierRun::find_finished(Progress& progress) {
   if (manifest_.unreadable_lines() > 0) {
-    log_.warning("{}: {} could not be read; their items run again", shard_.manifest_name(),
-                 counted(manifest_.unreadable_lines(), "line"));
+    log_.warning("{}: {} could not be read; items that have no other line run again",
+                 shard_.manifest_name(), counted(manifest_.unreadable_lines(), "line"));
   }
   remove_partial();
   progress.begin("check", static_cast<std::int64_t>(items_.size()));
@@ -143,7 +143,7 @@ void EarlierRun::warn_of_other_settings(const Report& report) const {
     for (const auto& [key, now] : made_by(items_[i], report)) {
       const ManifestRecord& record = *manifest_.find(items_[i].id);
       const auto then = record.made_by.find(key);
-      if (then != record.made_by.end() && then->second != now)
+      if (!now.empty() && then != record.made_by.end() && then->second != now)
         differences.push_back(fmt::format("{} {}, now {}", key, then->second, now));
     }
     if (differences.empty()) continue;

@@ -66,7 +66,8 @@ class EarlierRun {
   const std::vector<bool>& find_finished(Progress& progress);
   // Removes the files of recorded items that are not finished, and says why these run again.
   void forget_unfinished() const;
-  // Of finished items that were computed in another way than `report` says of this run.
+  // Of finished items that were computed in another way than `report` says of this run, of which it
+  // may be silent.
   void warn_of_other_settings(const Report& report) const;
 
  private:

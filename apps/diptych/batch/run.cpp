@@ -248,7 +248,14 @@ class BatchRun {
   }
 
   void run_pending(std::span<const JobGroup> expected) {
-    if (groups_.empty()) return;
+    if (groups_.empty()) {
+      Report asked;  // nothing is loaded that would say more
+      if (const DtypeChoice dtype = settings_.defaults.options.run.dtype;
+          dtype != DtypeChoice::automatic)
+        asked.dtype = name_of(dtype);
+      if (writes()) earlier_->warn_of_other_settings(asked);
+      return;
+    }
     if (shares_session_) started_ = steady_seconds();  // the time before was another list's
     const Report before = session_->report();
     session_->load(expected, progress_);
