@@ -167,6 +167,18 @@ std::string fill_in_examples(std::string footer) {
   return footer;
 }
 
+// "steps" where -steps was written, which the parser takes for -s teps; else "".
+std::string long_name_with_one_dash(const CLI::App& verb) {
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& letter : option->get_snames()) {
+      for (const std::string& value : option->results()) {
+        if (verb.get_option_no_throw("--" + letter + value) != nullptr) return letter + value;
+      }
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared) {
@@ -204,6 +216,7 @@ LogLevel chosen_level(const CLI::App& app, const SharedFlags& shared) {
 void build_command_line(CLI::App& app, SharedFlags& shared, Run& run) {
   app.name("diptych");
   app.description("Pictures, videos, edits and answers with unified models, from one binary.");
+  app.formatter(help_format());
   app.fallthrough();             // the shared flags may follow the verb
   app.require_subcommand(0, 1);  // another verb's name is an argument like others
   app.set_version_flag("-V,--version", "diptych " DIPTYCH_VERSION);
@@ -264,6 +277,10 @@ std::vector<std::string> reversed_arguments(int argc, char** argv) {
 
 std::string describe_unknown_argument(const CLI::App& app) {
   const CLI::App& verb = chosen(app);
+  if (const std::string name = &verb == &app ? "" : long_name_with_one_dash(verb); !name.empty()) {
+    return fmt::format("{}unknown flag '-{}' (did you mean --{}? see diptych {} --help)",
+                       command_of(app), name, name, verb.get_name());
+  }
   const std::vector<std::string> rest = app.remaining(true);
   const std::string whole = rest.empty() ? "" : rest.front();
   const std::string argument = whole.substr(0, whole.find('='));

@@ -1,4 +1,5 @@
-// `diptych help [VERB]`: what --help prints.
+// How help looks, and `diptych help [VERB]`, which prints what --help does.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +14,27 @@
 
 namespace diptych {
 namespace {
+
+// Descriptions in lines of 100 columns at most, but for longer words.
+class HelpFormat : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const std::size_t width = 100 - get_column_width();
+    const std::string text = CLI::Formatter::make_option_desc(option);
+    std::string lines;
+    for (std::string_view rest = text; !rest.empty();) {
+      std::size_t end = rest.size();
+      if (end > width) {
+        end = rest.rfind(' ', width);
+        if (end == std::string_view::npos) end = std::min(rest.find(' '), rest.size());
+      }
+      if (!lines.empty()) lines += '\n';
+      lines += rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return lines;
+  }
+};
 
 // `app` itself would print the help of the chosen verb, which is this one.
 std::string help_of_all(const CLI::App& app) {
@@ -37,6 +59,10 @@ int print_help(const CLI::App& app, const std::string& name) {
 }
 
 }  // namespace
+
+std::shared_ptr<CLI::FormatterBase> help_format() {
+  return std::make_shared<HelpFormat>();
+}
 
 void add_help(CLI::App& app, Run& run) {
   std::string verbs;

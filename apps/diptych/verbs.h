@@ -4,12 +4,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "lib/base/log.h"
 
 namespace CLI {
 class App;
+class FormatterBase;
 }  // namespace CLI
 
 namespace diptych {
@@ -48,5 +50,6 @@ void add_devices(CLI::App& app, Run& run);
 void add_version(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);
 void add_help(CLI::App& app, Run& run);
+std::shared_ptr<CLI::FormatterBase> help_format();  // of all verbs
 
 }  // namespace diptych

@@ -52,6 +52,8 @@ TEST_CASE("no verb, a wrong verb, a wrong flag") {
   CHECK(refusal(Words{"generate", "--stpes=4"}).find("did you mean --steps?") != std::string::npos);
   CHECK(refusal(Words{"generate", "a fox"}) ==
         "generate: unknown argument 'a fox' (see diptych generate --help)");
+  CHECK(refusal(Words{"generate", "-p", "x", "-steps", "3"}) ==
+        "generate: unknown flag '-steps' (did you mean --steps? see diptych generate --help)");
   CHECK(refusal(Words{"generate", "-p", "x", "-o", "a.png", "generate", "-p", "y"}) ==
         "generate: unknown argument 'generate' (see diptych generate --help)");
   CHECK(refusal(Words{"version", "devices"}) ==
