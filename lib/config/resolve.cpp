@@ -8,11 +8,11 @@
 #include "lib/base/error.h"
 #include "lib/base/folder.h"
 #include "lib/base/utf8.h"
+#include "lib/config/demo_choice.h"
 #include "lib/config/family_fields.h"
 #include "lib/config/field_text.h"
 #include "lib/config/flag_hints.h"
-#include "lib/config/hub_cache.h"
-#include "lib/config/result_formats.h"
+#include "lib/config/given_texts.h"
 #include "lib/config/stage_config.h"
 #include "lib/config/task.h"
 #include "lib/config/words.h"
@@ -22,24 +22,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Given {
-  std::string text, origin;
-};
-
 class Resolver {
  public:
-  explicit Resolver(const Sources& sources)
-      : sources_(sources), flag_fields_(flag_fields(sources.families)), flags_(sources.flags) {}
+  explicit Resolver(const Sources& sources) : sources_(sources), given_(sources) {}
 
   Resolved run() {
     const std::vector<Assignment> stage_values = read_file();
-    take_other_names();
+    given_.take_other_names(fields());
     refuse_flags_of_other_families();
     apply_file(stage_values, false);
     // Variables may serve requests to other families.
-    apply([this](std::string_view flags) { return from_environment(flags); }, Unused::ignored);
+    apply([this](std::string_view flags) { return given_.from_environment(flags); },
+          Unused::ignored);
     apply_file(stage_values, true);
-    apply([this](std::string_view flags) { return from_flags(flags); }, Unused::refused);
+    apply([this](std::string_view flags) { return given_.from_flags(flags); }, Unused::refused);
     apply_inputs();
     resolved_.options.run.negative_file = sources_.negative_file;
     return std::move(resolved_);
@@ -119,13 +115,12 @@ class Resolver {
   }
 
   std::optional<Given> find_model(const YamlNode* tree) const {
-    const Field& field = all_fields()[field_index("model")];
-    std::optional<Given> model = from_flags(field.flags);
-    if (!model) model = from_environment(field.flags);
+    std::optional<Given> model = given_.of("model");
     if (model || tree == nullptr) return model;
-    const YamlEntry* entry = tree->find(field.yaml);
+    const std::string_view key = all_fields()[field_index("model")].yaml;
+    const YamlEntry* entry = tree->find(key);
     if (entry == nullptr || entry->value.kind != YamlNode::Kind::scalar) return std::nullopt;
-    return Given{path_text(entry->value, field.yaml), entry->value.where.text()};
+    return Given{path_text(entry->value, key), entry->value.where.text()};
   }
 
   // Config files that cannot be read are told of where the model is opened.
@@ -143,67 +138,12 @@ class Resolver {
     return owner == sources_.families.end() ? nullptr : *owner;
   }
 
-  // What other programs call a flag may be another family's own; here it stays another name.
-  void take_other_names() {
-    for (const Field& foreign : flag_fields_) {
-      const auto given = flags_.find(std::string(foreign.flags));
-      if (given == flags_.end() || given->second.empty() || is_flag_of_family(foreign.flags))
-        continue;
-      const std::string_view meant = flags_called(long_names(foreign.flags));
-      if (meant.empty()) continue;
-      std::vector<std::string>& texts = flags_[std::string(meant)];
-      if (!texts.empty()) {
-        throw InputError("{}: given together with {}, which says the same; expected one of them",
-                         flag_label(foreign.flags), flag_label(meant));
-      }
-      texts.insert(texts.end(), given->second.begin(), given->second.end());
-      given->second.clear();
-      called_[std::string(meant)] = flag_label(foreign.flags);
-    }
-  }
-
-  // The flags that have one of these names as an alias; "" where none has.
-  std::string_view flags_called(const std::vector<std::string_view>& names) const {
-    const auto has = [&](std::string_view aliases) {
-      return std::ranges::any_of(long_names(aliases), [&](std::string_view alias) {
-        return std::ranges::find(names, alias) != names.end();
-      });
-    };
-    for (const FlagGroup& group : all_flag_groups()) {
-      if (has(group.aliases)) return group.flags;
-    }
-    const auto found =
-        std::ranges::find_if(fields(), [&](const Field& field) { return has(field.aliases); });
-    return found == fields().end() ? std::string_view() : found->flags;
-  }
-
-  // The only family that has a flag which was given, and that flag; null where there is none.
-  std::pair<const FamilyConfig*, std::string> family_of_flags() const {
-    std::pair<const FamilyConfig*, std::string> found = {nullptr, ""};
-    const auto has = [](const FamilyConfig* family, std::string_view flags) {
-      return std::ranges::find(family->fields, flags, &Field::flags) != family->fields.end();
-    };
-    for (const FamilyConfig* family : sources_.families) {
-      for (const Field& field : std::span(family->fields).subspan(all_fields().size())) {
-        const bool is_given = !field.flags.empty() && from_flags(field.flags).has_value();
-        // What other programs call a common flag says nothing of the family.
-        if (!is_given || !flags_called(long_names(field.flags)).empty()) continue;
-        const auto others = std::ranges::count_if(
-            sources_.families, [&](const FamilyConfig* each) { return has(each, field.flags); });
-        if (others > 1 || found.first == family) continue;
-        if (found.first != nullptr) return {nullptr, ""};  // refuse_flags_of_other_families()
-        found = {family, flag_label(field.flags)};
-      }
-    }
-    return found;
-  }
-
   // Their variables are ignored: these may serve other requests.
   void refuse_flags_of_other_families() const {
     for (const FamilyConfig* family : sources_.families) {
       for (const Field& field : family->fields) {
         if (field.flags.empty() || is_flag_of_family(field.flags)) continue;
-        if (const auto given = from_flags(field.flags)) {
+        if (const auto given = given_.from_flags(field.flags)) {
           throw InputError("{}: belongs to the family {}, found the family {}", given->origin,
                            family->name, resolved_.options.run.family->name);
         }
@@ -273,11 +213,8 @@ class Resolver {
   // The stage config of the strongest source that names one, and the demo where none does.
   std::vector<Assignment> read_file() {
     const Field& config = all_fields()[field_index("config")];
-    const Field& model = all_fields()[field_index("model")];
-    std::optional<Given> file = from_flags(config.flags);
-    if (!file) file = from_environment(config.flags);
-    const bool own_model = from_flags(model.flags) || from_environment(model.flags);
-    if (!file && !own_model) return read_demo();
+    const std::optional<Given> file = given_.of("config");
+    if (!file && !given_.of("model")) return read_demo();
     if (!file) {
       if (!sources_.overrides.empty())
         throw InputError("--set: edits a stage config; give one with -c");
@@ -294,11 +231,11 @@ class Resolver {
   }
 
   std::vector<Assignment> read_demo() {
-    const auto [family, flag] = family_of_flags();
-    if (family == nullptr) refuse_task_of_no_demo();
-    const fs::path* demo = find_demo(family);
+    const auto [family, flag] = given_.family_of_flags();
+    if (family == nullptr) refuse_task_of_no_demo(sources_, given_);
+    const fs::path* demo = find_demo(sources_, given_, family);
     if (demo == nullptr && family != nullptr) {
-      require_dummy_weights(*family, flag);
+      require_dummy_weights(sources_, given_, *family, flag);
       start_with(*family);
       resolved_.note(field_index("pipeline"), flag);
       return {};
@@ -312,90 +249,6 @@ class Resolver {
     choose_family(&tree);
     resolved_.options.config = *demo;
     return read_stage_tree(tree, *resolved_.options.run.family);
-  }
-
-  // The first demo whose family has a task for what is asked for, else the first one that makes
-  // what the name of the output says, else that reads all kinds of inputs, else the first of all.
-  // `only`: the family that a flag names; null where none does. Null where there is no such demo.
-  const fs::path* find_demo(const FamilyConfig* only) const {
-    const std::vector<MediaKind> wished = wished_kinds();
-    const fs::path* first = nullptr;
-    const fs::path* makes = nullptr;
-    const fs::path* reads = nullptr;
-    for (const fs::path& demo : sources_.demos) {
-      const FamilyConfig* family = family_of_demo(demo);
-      if (only != nullptr && family != only) continue;
-      if (first == nullptr) first = &demo;
-      if (family == nullptr) continue;
-      if (has_task(*family)) return &demo;
-      const auto is_made = [&](MediaKind kind) { return family->makes(kind); };
-      if (makes == nullptr && std::ranges::any_of(wished, is_made)) makes = &demo;
-      const auto is_read = [&](const FlagInput& input) { return family->reads(input.kind); };
-      if (reads == nullptr && std::ranges::all_of(sources_.inputs, is_read)) reads = &demo;
-    }
-    if (makes != nullptr) return makes;
-    return reads == nullptr ? first : reads;
-  }
-
-  // Empty where no output is named, or its name says nothing.
-  std::vector<MediaKind> wished_kinds() const {
-    const auto output = given("output");
-    return output ? kinds_of_name(output->text) : std::vector<MediaKind>{};
-  }
-
-  const FamilyConfig* family_of_demo(const fs::path& demo) const {
-    const YamlNode tree = load_stage_config(demo, {});
-    const YamlEntry* name = tree.find("pipeline");
-    const auto named = std::ranges::find_if(sources_.families, [&](const FamilyConfig* each) {
-      return name != nullptr && each->name == name->value.text;
-    });
-    return named == sources_.families.end() ? nullptr : *named;
-  }
-
-  // There are no others for a family without a demo; the error is about what chose it.
-  void require_dummy_weights(const FamilyConfig& family, const std::string& flag) const {
-    if (sources_.demos.empty()) return;  // nor has any other family one
-    const auto format = given("load_format");
-    if (format && format->text == name_of(LoadFormat::dummy)) return;
-    throw InputError("{}: is of {}, which has no demo; expected -c or -m, too, or --load-format {}",
-                     flag, family.name, name_of(LoadFormat::dummy));
-  }
-
-  std::optional<Given> given(std::string_view name) const {
-    const Field& field = all_fields()[field_index(name)];
-    std::optional<Given> value = from_flags(field.flags);
-    return value ? value : from_environment(field.flags);
-  }
-
-  // The task chooses between the demos, so a slip is held against the tasks of all.
-  void refuse_task_of_no_demo() const {
-    const auto task = given("task");
-    if (!task || task->text == kAnyTask || is_video_task(task->text) || sources_.demos.empty())
-      return;
-    std::vector<std::string_view> known = {kAnyTask};
-    for (const fs::path& demo : sources_.demos) {
-      const FamilyConfig* family = family_of_demo(demo);
-      if (family == nullptr) continue;
-      if (family->find_task(task->text) != nullptr) return;
-      for (const Task& each : family->tasks) {
-        if (std::ranges::find(known, each.name) == known.end()) known.push_back(each.name);
-      }
-    }
-    throw InputError("{}: unknown value {}{}", task->origin, in_quotes(task->text),
-                     suggestion(task->text, known));
-  }
-
-  // For the task that is named, else for the inputs and the name of the output.
-  bool has_task(const FamilyConfig& family) const {
-    if (const auto task = given("task"); task && task->text != kAnyTask)
-      return family.find_task(task->text) != nullptr;
-    InputCounts inputs;
-    for (const FlagInput& input : sources_.inputs) {
-      inputs.pictures += input.kind == MediaKind::picture ? 1 : 0;
-      inputs.clips += input.kind == MediaKind::clip ? 1 : 0;
-    }
-    const std::vector<MediaKind> kinds = wished_kinds();
-    return (kinds.empty() ? family.task_for(inputs) : family.task_for(inputs, kinds)) != nullptr;
   }
 
   // What is wrong inside a file is named by its place there.
@@ -453,65 +306,8 @@ class Resolver {
     }
   }
 
-  std::optional<Given> from_flags(std::string_view flags) const {
-    const auto found = flags_.find(std::string(flags));
-    if (found == flags_.end() || found->second.empty()) return std::nullopt;
-    const std::vector<std::string>& texts = found->second;
-    const auto called = called_.find(std::string(flags));
-    const std::string label = called == called_.end() ? flag_label(flags) : called->second;
-    const auto field = std::ranges::find(flag_fields_, flags, &Field::flags);
-    if (field != flag_fields_.end() && is_list(*field)) {
-      const auto* list = std::get_if<TextListSlot>(&field->slot);
-      const bool exact = list != nullptr && list->exact;
-      return Given{exact ? list_text(texts) : fmt::format("{}", fmt::join(texts, ";")), label};
-    }
-    if (texts.size() > 1) {
-      throw InputError("{}: given {} times ({} and {}); expected once", label, texts.size(),
-                       in_quotes(texts[0]), in_quotes(texts[1]));
-    }
-    return located({texts[0], label}, flags);
-  }
-
-  // A model may be named as on the hub.
-  Given located(Given given, std::string_view flags) const {
-    const auto field = std::ranges::find(flag_fields_, flags, &Field::flags);
-    const auto* path = field == flag_fields_.end() ? nullptr : std::get_if<PathSlot>(&field->slot);
-    if (given.text.empty() || path == nullptr || path->kind != PathKind::checkpoint) return given;
-    auto kept = folders_.find(given.text);
-    if (kept == folders_.end()) {
-      const fs::path folder = model_folder(given.text, sources_.environment, given.origin);
-      kept = folders_.emplace(given.text, folder.string()).first;
-    }
-    given.text = kept->second;
-    return given;
-  }
-
-  // An empty variable counts as none.
-  std::optional<Given> from_environment(std::string_view flags) const {
-    std::optional<Given> given;
-    for (const std::string_view name : long_names(flags)) {
-      const std::string variable = environment_name(name);
-      const std::optional<std::string> text = sources_.environment(variable);
-      if (!text || text->empty()) continue;
-      if (given && given->text != *text) {
-        throw InputError("{}: {}, but {} is {}; expected one of them", variable, in_quotes(*text),
-                         given->origin, in_quotes(given->text));
-      }
-      given = Given{*text, variable};
-    }
-    if (given) return located(*given, flags);
-    if (flags != "--attention") return given;
-    static const std::string kPythonServers = "DIFFUSION_ATTENTION_BACKEND";
-    const std::optional<std::string> text = sources_.environment(kPythonServers);
-    if (text && !text->empty()) given = Given{*text, kPythonServers};
-    return given;
-  }
-
   const Sources& sources_;
-  std::vector<Field> flag_fields_;
-  std::map<std::string, std::vector<std::string>> flags_;  // by `flags` of the field or group
-  std::map<std::string, std::string> called_;  // likewise: a name of it that was given instead
-  mutable std::map<std::string, std::string> folders_;  // of models that were located
+  GivenTexts given_;
   Resolved resolved_;
 };
 

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "apps/diptych/batch/ledger.h"
 #include "apps/diptych/enhancer.h"
 #include "apps/diptych/failure.h"
 #include "apps/diptych/record/result_record.h"
@@ -21,7 +22,6 @@
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/messages.h"
-#include "lib/base/sha256.h"
 #include "lib/batch/manifest.h"
 #include "lib/pipelines/registry.h"
 #include "lib/request/enhanced_prompt.h"
@@ -43,15 +43,10 @@ class BatchRun {
         settings_(settings),
         ranks_(settings.defaults.options.run.ranks.get()),
         own_(settings.own.empty() ? std::vector<bool>(items.size(), true) : settings.own),
-        folder_(folder),
         log_(log),
         progress_(log, settings.progress),
-        started_(steady_seconds()),
-        states_(items.size(), State::pending),
+        ledger_(items_, own_, settings, folder, progress_, log),
         jobs_(items.size()) {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      if (!own_[i]) states_[i] = State::of_others;
-    }
     if (folder != nullptr) earlier_.emplace(items_, own_, settings.shard, *folder, log);
   }
 
@@ -94,18 +89,15 @@ class BatchRun {
   // Runs the items. `expected`: all runs of their session.
   int finish(std::span<const JobGroup> expected) {
     saying_where_it_stopped([&] { run_pending(expected); });
-    if (writes()) {
-      std::vector<std::string> ids;
-      for (const PlannedItem& item : items_) ids.push_back(item.id);
-      manifest().finish(ids);
-      log_summary();
-    }
-    return count(State::failed) > 0 ? kSomeFailed : kDone;
+    if (writes()) ledger_.finish(report_);
+    return ledger_.count(State::failed) > 0 ? kSomeFailed : kDone;
   }
 
  private:
-  enum class State { pending, skipped, done, failed, of_others };
-  using Members = std::span<const std::size_t>;  // indices into items_, which run together
+  bool writes() const { return ledger_.writes(); }
+
+  using State = BatchLedger::State;
+  using Members = BatchLedger::Members;
 
   // What the members of one run have given so far.
   struct Outcome {
@@ -119,20 +111,13 @@ class BatchRun {
     try {
       work();
     } catch (...) {
-      if (through() > 0) {
-        log_.info("stopped after {} of {}; the same command with --resume continues", through(),
-                  counted(static_cast<std::size_t>(total()), "item"));
+      if (ledger_.through() > 0) {
+        log_.info("stopped after {} of {}; the same command with --resume continues",
+                  ledger_.through(), counted(static_cast<std::size_t>(ledger_.total()), "item"));
       }
       throw;
     }
   }
-
-  std::size_t count(State state) const {
-    return static_cast<std::size_t>(std::ranges::count(states_, state));
-  }
-  bool writes() const { return folder_ != nullptr; }
-  fs::path path(const fs::path& name) const { return folder_->path() / name; }
-  Manifest& manifest() const { return folder_->manifest(); }
 
   // Ranks that share the items skip the same ones.
   void skip_finished() {
@@ -143,19 +128,22 @@ class BatchRun {
     };
     const std::string marks = ranks_ == nullptr ? find() : ranks_->group_text("finished", find);
     for (std::size_t i = 0; i < items_.size(); ++i) {
-      if (marks[i] == '+') states_[i] = State::skipped;
+      if (marks[i] == '+') ledger_.skip(i);
     }
   }
 
   // Before anything is loaded.
   void fail_invalid() {
     for (std::size_t i = 0; i < items_.size(); ++i) {
-      if (is_pending(i) && !items_[i].error.empty()) record_failure(i, {}, items_[i].error);
+      if (ledger_.is_pending(i) && !items_[i].error.empty())
+        ledger_.record_failure(i, {}, items_[i].error);
     }
   }
 
   void open_session(std::shared_ptr<Session> shared) {
-    const auto can_run = [&](std::size_t i) { return is_pending(i) && items_[i].error.empty(); };
+    const auto can_run = [&](std::size_t i) {
+      return ledger_.is_pending(i) && items_[i].error.empty();
+    };
     std::vector<std::size_t> able;
     for (std::size_t i = 0; i < items_.size(); ++i) {
       if (can_run(i)) able.push_back(i);
@@ -201,14 +189,14 @@ class BatchRun {
     });
     for (std::vector<std::size_t>& group : groups_)
       std::erase_if(group, [&](std::size_t i) { return is_to_enhance(i); });
-    std::erase_if(groups_, [&](const auto& group) { return !any_pending(group); });
+    std::erase_if(groups_, [&](const auto& group) { return !ledger_.any_pending(group); });
   }
 
   template <typename Work>
   void for_each_to_enhance(const Work& work) {
     for (const std::vector<std::size_t>& group : groups_) {
       for (const std::size_t i : group) {
-        if (is_to_enhance(i) && states_[i] != State::failed) work(i);
+        if (is_to_enhance(i) && !ledger_.has_failed(i)) work(i);
       }
     }
   }
@@ -230,7 +218,7 @@ class BatchRun {
     } catch (...) {
       const Failure failure = describe_failure(std::current_exception());
       if (!failure.of_item) throw;
-      if (is_pending(i)) record_failure(i, {}, text_of(failure, items_[i]));
+      if (ledger_.is_pending(i)) ledger_.record_failure(i, {}, text_of(failure, items_[i]));
     }
   }
 
@@ -256,13 +244,12 @@ class BatchRun {
       if (writes()) earlier_->warn_of_other_settings(asked);
       return;
     }
-    if (shares_session_) started_ = steady_seconds();  // the time before was another list's
+    if (shares_session_) ledger_.restart();  // the time before was another list's
     const Report before = session_->report();
     session_->load(expected, progress_);
     for (std::int64_t i = 0; i < settings_.warmup; ++i) warm_up(groups_.front());
-    loaded_ = steady_seconds();
     if (writes()) earlier_->warn_of_other_settings(session_->report());
-    progress_.set_items(through(), total());
+    ledger_.begin();
     std::vector<std::size_t> chosen = choose(groups_.front());
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const std::vector<std::size_t> members = std::move(chosen);
@@ -270,7 +257,7 @@ class BatchRun {
       const bool looks_ahead = has_next && session_->reads_ahead();
       if (looks_ahead) {
         chosen = choose(groups_[g + 1]);
-        if (any_pending(members)) session_->expect_next(jobs_of(chosen));
+        if (ledger_.any_pending(members)) session_->expect_next(jobs_of(chosen));
       }
       run_group(members);
       for (const std::size_t i : groups_[g]) jobs_[i].reset();
@@ -320,7 +307,7 @@ class BatchRun {
   // the same bits. Finished items are not written again: if the list or --batch-size has changed,
   // their groups differ and so would their pictures.
   std::vector<std::vector<std::size_t>> pending_groups() const {
-    if (count(State::pending) == 0) return {};
+    if (ledger_.count(State::pending) == 0) return {};
     auto groups = plan_forwards(items_, settings_.batch_size, session_.get());
     const auto is_shared = [](const auto& group) { return group.size() > 1; };
     if (settings_.batch_size > 1 && std::ranges::none_of(groups, is_shared)) {
@@ -328,7 +315,7 @@ class BatchRun {
           "--batch-size {}: no two consecutive items can share a forward; each item is run alone",
           settings_.batch_size);
     }
-    std::erase_if(groups, [&](const auto& group) { return !any_pending(group); });
+    std::erase_if(groups, [&](const auto& group) { return !ledger_.any_pending(group); });
     return groups;
   }
 
@@ -340,11 +327,6 @@ class BatchRun {
       jobs_[i] = std::move(made);
     }
     return *jobs_[i];
-  }
-
-  bool is_pending(std::size_t i) const { return states_[i] == State::pending; }
-  bool any_pending(Members members) const {
-    return std::ranges::any_of(members, [&](std::size_t i) { return is_pending(i); });
   }
 
   // Those members of a group that can run. One that reads ahead must know so of single ones, too.
@@ -363,7 +345,7 @@ class BatchRun {
   }
 
   void run_group(Members members) {
-    if (!any_pending(members)) return;
+    if (!ledger_.any_pending(members)) return;
     check_interrupted();
     const auto error = attempt(members);
     if (!error) return;
@@ -388,8 +370,8 @@ class BatchRun {
     for (const std::size_t i : members) {
       if (std::ranges::find(able, i) != able.end()) {
         prepare(i);
-      } else if (is_pending(i)) {
-        states_[i] = State::failed;
+      } else if (ledger_.is_pending(i)) {
+        ledger_.fail(i);
       }
     }
     return able;
@@ -407,12 +389,12 @@ class BatchRun {
   bool is_refused(std::size_t i) {
     try {
       job(i).read_inputs();
-      if (is_pending(i)) require_places(items_[i]);
+      if (ledger_.is_pending(i)) require_places(items_[i]);
       return false;
     } catch (...) {
       const Failure failure = describe_failure(std::current_exception());
       if (!failure.of_item) throw;
-      if (is_pending(i)) record_failure(i, {}, text_of(failure, items_[i]));
+      if (ledger_.is_pending(i)) ledger_.record_failure(i, {}, text_of(failure, items_[i]));
       return true;
     }
   }
@@ -426,7 +408,7 @@ class BatchRun {
   // a single one is recorded. Throws what ends the batch.
   std::optional<std::string> attempt(Members members) {
     Outcome outcome;
-    for (const std::size_t i : members) outcome.records.push_back(blank_record(items_[i]));
+    for (const std::size_t i : members) outcome.records.push_back(BatchLedger::blank(items_[i]));
     const double start = steady_seconds();
     try {
       run_together(members, outcome);
@@ -437,22 +419,24 @@ class BatchRun {
         if (writes()) discard(members, outcome);
         throw;
       }
-      manifest().require_in_place();  // a folder that is gone is no failure of the items
+      ledger_.manifest().require_in_place();  // a folder that is gone is no failure of the items
       if (members.size() > 1) return failure.text;
-      record_failure(members.front(), std::move(outcome.records.front().files),
-                     text_of(failure, items_[members.front()]));
+      ledger_.record_failure(members.front(), std::move(outcome.records.front().files),
+                             text_of(failure, items_[members.front()]));
       return std::nullopt;
     }
-    record_done(members, outcome, steady_seconds() - start);
+    const double seconds = steady_seconds() - start;
+    ledger_.record_done(members, outcome.records, seconds,
+                        writes() ? session_->report() : Report{});
     return std::nullopt;
   }
 
   // Before anything is painted.
   void require_places(const PlannedItem& item) const {
-    manifest().require_in_place();
+    ledger_.manifest().require_in_place();
     for (const fs::path& file : item.files) {
-      make_batch_folder(path(file).parent_path());
-      probe_output(path(file));  // goes again
+      make_batch_folder(ledger_.path(file).parent_path());
+      probe_output(ledger_.path(file));  // goes again
     }
   }
 
@@ -460,7 +444,7 @@ class BatchRun {
     JobGroup jobs;
     for (const std::size_t i : members) {
       jobs.push_back(&job(i));
-      if (writes() && is_pending(i)) require_places(items_[i]);
+      if (writes() && ledger_.is_pending(i)) require_places(items_[i]);
     }
     const auto item = [&](std::size_t request) -> const PlannedItem& {
       return items_[members[request]];
@@ -480,7 +464,7 @@ class BatchRun {
     };
     results.plan = [&](std::size_t request, std::string_view plan,
                        const std::string& finish_reason) {
-      if (!writes() || !is_pending(members[request])) return;
+      if (!writes() || !ledger_.is_pending(members[request])) return;
       show_plan(item(request).options, plan, item(request).id + ": ", log_);
       outcome.records[request].plan = plan;
       outcome.records[request].finish_reason = finish_reason;
@@ -498,7 +482,9 @@ class BatchRun {
   // Each record names the others, so all must be finished first; and that of a text has the hash of
   // the weights, which a session that paints nothing does not wait for.
   void write_together(Members members, Outcome& outcome) {
-    const auto has_record = [&](std::size_t i) { return is_pending(i) && records_text(items_[i]); };
+    const auto has_record = [&](std::size_t i) {
+      return ledger_.is_pending(i) && records_text(items_[i]);
+    };
     if (writes() && !outcome.results.empty() && std::ranges::any_of(members, has_record))
       outcome.report.weights_hash = session_->weights_hash();
     std::ranges::sort(outcome.results, {}, &Result::request);
@@ -507,7 +493,7 @@ class BatchRun {
       painted.push_back({&items_[members[result.request]].options, &result});
     for (std::size_t i = 0; i < painted.size(); ++i) {
       const std::size_t request = outcome.results[i].request;
-      if (!is_pending(members[request])) continue;
+      if (!ledger_.is_pending(members[request])) continue;
       if (!writes()) {
         help_decode(outcome.results[i].media);
         continue;
@@ -519,7 +505,7 @@ class BatchRun {
   void write_one(const MadeResult& made, const PlannedItem& item, ManifestRecord& record) {
     const Result& result = made.result();
     const fs::path& name = item.results.at(result.index);
-    write_result(path(name), made, progress_);
+    write_result(ledger_.path(name), made, progress_);
     if (const auto* text = std::get_if<Text>(&result.media)) {
       record.text = text->text;
       record.finish_reason = text->finish_reason;
@@ -531,126 +517,24 @@ class BatchRun {
   // Removes the results of items that were not finished.
   void discard(Members members, const Outcome& outcome) const {
     for (std::size_t request = 0; request < members.size(); ++request) {
-      if (!is_pending(members[request])) continue;
+      if (!ledger_.is_pending(members[request])) continue;
       std::error_code ignored;
       for (const ManifestRecord::File& file : outcome.records[request].files)
-        fs::remove_all(path(file.name), ignored);
+        fs::remove_all(ledger_.path(file.name), ignored);
     }
-  }
-
-  static ManifestRecord blank_record(const PlannedItem& item) {
-    ManifestRecord record;
-    record.id = item.id;
-    record.number = item.number;
-    record.seed = item.options.run.sampling.seed;
-    if (const auto& enhanced = item.options.enhanced) {
-      record.prompt = item.options.run.prompt();
-      record.prompt_given = enhanced->given;
-    }
-    return record;
-  }
-
-  ManifestRecord::File hashed(const std::string& name) const {
-    auto hash = file_sha256(path(name));
-    if (!hash) throw RunError("{}: cannot be read again", path(name).string());
-    return {name, *std::move(hash)};
-  }
-
-  void record_done(Members members, Outcome& outcome, double seconds) {
-    if (!writes()) {
-      for (const std::size_t i : members) {
-        if (is_pending(i)) states_[i] = State::done;
-      }
-      return;
-    }
-    const Report report = session_->report();
-    std::vector<ManifestRecord> records;
-    for (std::size_t request = 0; request < members.size(); ++request) {
-      if (!is_pending(members[request])) continue;
-      const PlannedItem& item = items_[members[request]];
-      ManifestRecord& record = outcome.records[request];
-      record.ok = true;
-      record.made_by = made_by(item, report);
-      record.seconds = seconds / static_cast<double>(members.size());
-      record.request = request_hash(item);
-      record.files.clear();
-      for (const fs::path& file : item.files) record.files.push_back(hashed(file.string()));
-      records.push_back(record);
-    }
-    manifest().append(records);
-    run_count_ += records.size();
-    const std::size_t left = count(State::pending) - records.size();
-    for (const std::size_t i : members) {
-      if (!is_pending(i)) continue;
-      states_[i] = State::done;
-      log_done(items_[i], seconds / static_cast<double>(members.size()), left);
-    }
-  }
-
-  void record_failure(std::size_t index, std::vector<ManifestRecord::File> files,
-                      const std::string& error) {
-    if (!writes()) {
-      states_[index] = State::failed;
-      return;
-    }
-    const PlannedItem& item = items_[index];
-    ManifestRecord record = blank_record(item);
-    for (const ManifestRecord::File& file : files) record.files.push_back(hashed(file.name));
-    record.error = error;
-    if (item.error.empty()) record.request = request_hash(item);
-    manifest().append(std::span(&record, 1));
-    states_[index] = State::failed;
-    log_.write(LogLevel::error, fmt::format("{}: {}", item.id, record.error));
-    progress_.set_items(through(), total());
-  }
-
-  std::int64_t total() const {
-    return static_cast<std::int64_t>(items_.size() - count(State::of_others));
-  }
-  std::int64_t through() const {
-    return total() - static_cast<std::int64_t>(count(State::pending));
-  }
-
-  // left: items still to run, not counting those of this item's group.
-  void log_done(const PlannedItem& item, double seconds, std::size_t left) {
-    const double each = (steady_seconds() - loaded_) / static_cast<double>(run_count_);
-    progress_.set_items(through(), total());
-    const SamplingConfig& sampling = item.options.run.sampling;
-    log_.info("{}/{} {}: {}{:.2f}s{}", through(), total(), item.id,
-              sampling.seed_drawn ? fmt::format("seed {}, ", sampling.seed) : "", seconds,
-              left > 0 ? fmt::format(", {:.0f}s to go", each * static_cast<double>(left)) : "");
-    if (!settings_.prints_paths) return;
-    progress_.clear();
-    for (const fs::path& file : item.files) print_path(path(file));
-  }
-
-  void log_summary() const {
-    const double seconds = steady_seconds() - started_;
-    const std::size_t done = count(State::done);
-    std::string line = fmt::format("{}: {} done, {} failed, {} skipped in {:.1f}s",
-                                   counted(static_cast<std::size_t>(total()), "item"), done,
-                                   count(State::failed), count(State::skipped), seconds);
-    if (done > 0)
-      line += fmt::format(", {:.1f} items/min", 60 * static_cast<double>(done) / seconds);
-    const std::string stages = stage_times(report_);
-    if (!stages.empty()) line += fmt::format(" ({})", stages);
-    log_.info("{}", line);
   }
 
   std::vector<PlannedItem> items_;  // with the prompts that are painted
   const BatchSettings& settings_;
   Ranks* ranks_;           // that share the items; null: this process alone
   std::vector<bool> own_;  // per item
-  BatchFolder* folder_;    // null: another rank writes
   Log& log_;
   Progress progress_;
+  BatchLedger ledger_;
   std::optional<EarlierRun> earlier_;  // of the folder
-  double started_, loaded_ = 0;        // seconds
   double written_seconds_ = 0;         // behind the session's runs, of results together
   std::shared_ptr<double> decoded_seconds_ = std::make_shared<double>(0);  // of these, for frames
-  std::size_t run_count_ = 0;                     // items that ran to their end
-  std::size_t agreements_ = 0;                    // of the ranks
-  std::vector<State> states_;                     // per item
+  std::size_t agreements_ = 0;                                             // of the ranks
   PromptEnhancers enhancers_;                     // of the items, until their prompts are written
   std::shared_ptr<Session> session_;              // null where no item can run
   bool shares_session_ = false;                   // which another list opened
