@@ -169,25 +169,38 @@ TunedDevice read_device(const Value& root) {
   return device;
 }
 
-Json class_json(const TunedClass& tuned) {
+std::string line_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// To a nanosecond.
+double rounded(double milliseconds) {
+  constexpr double kNanoseconds = 1e6;
+  return std::round(milliseconds * kNanoseconds) / kNanoseconds;
+}
+
+// A line of JSON, and one of each number of rows that was measured.
+std::string class_text(const TunedClass& tuned) {
   const TunedKernelInfo& info = info_of(tuned.kernel);
   Json shape;
   for (std::size_t i = 0; i < info.widths.size(); ++i)
     shape[std::string(info.widths[i])] = tuned.shape[i];
-  Json measured = Json::array();
+  std::vector<std::string> measured;
   for (const TunedTimes& times : tuned.measured) {
     Json milliseconds = Json::object();
     for (std::size_t i = 0; i < times.milliseconds.size(); ++i) {
       if (times.milliseconds[i])
-        milliseconds[std::string(info.choices[i])] = *times.milliseconds[i];
+        milliseconds[std::string(info.choices[i])] = rounded(*times.milliseconds[i]);
     }
-    measured.push_back({{"rows", times.rows}, {"milliseconds", std::move(milliseconds)}});
+    measured.push_back(line_of({{"rows", times.rows}, {"milliseconds", std::move(milliseconds)}}));
   }
-  return {{"kernel", info.name},
-          {"shape", std::move(shape)},
-          {"rows", {tuned.first_rows, tuned.last_rows}},
-          {"choice", info.choices[static_cast<std::size_t>(tuned.choice)]},
-          {"measured", std::move(measured)}};
+  const Json head = {{"kernel", info.name},
+                     {"shape", std::move(shape)},
+                     {"rows", {tuned.first_rows, tuned.last_rows}},
+                     {"choice", info.choices[static_cast<std::size_t>(tuned.choice)]}};
+  const std::string text = line_of(head);
+  return fmt::format("{},\"measured\":[\n{}]}}", text.substr(0, text.size() - 1),
+                     fmt::join(measured, ",\n"));
 }
 
 }  // namespace
@@ -239,11 +252,13 @@ std::string tuning_text(const TuningFile& file) {
                {"device", file.device.name},
                {"compute_capability", capability_text(file.device)},
                {"dtype", kDtype},
-               {"versions", Json::object()},
-               {"choices", Json::array()}};
+               {"versions", Json::object()}};
   for (const auto& [key, version] : file.versions) json["versions"][key] = version;
-  for (const TunedClass& tuned : file.table.classes()) json["choices"].push_back(class_json(tuned));
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+  std::vector<std::string> classes;
+  for (const TunedClass& tuned : file.table.classes()) classes.push_back(class_text(tuned));
+  const std::string text = line_of(json);
+  return fmt::format("{},\"choices\":[\n{}]}}", text.substr(0, text.size() - 1),
+                     fmt::join(classes, ",\n"));
 }
 
 }  // namespace diptych

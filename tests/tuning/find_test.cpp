@@ -144,7 +144,7 @@ TEST_CASE("every built-in table is one of the device that its name says") {
     CAPTURE(table.name);
     // What device it is of stands in it; parsed for any other it would be refused.
     const auto value = [&](std::string_view key) {
-      const std::string start = fmt::format("\"{}\": \"", key);
+      const std::string start = fmt::format("\"{}\":\"", key);
       const std::size_t begin = table.text.find(start) + start.size();
       return std::string(table.text.substr(begin, table.text.find('"', begin) - begin));
     };
