@@ -105,6 +105,7 @@ __device__ __forceinline__ void leave_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
+// In order among themselves alone: for memory that nothing else reads or writes.
 __device__ __forceinline__ float4 load_shared(unsigned address) {
   float4 four;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -255,6 +256,7 @@ __device__ __forceinline__ void await_products() {
 // Keeps a value in a register; the compiler would compute it anew at each use.
 template <typename V>
 __device__ __forceinline__ V computed_once(V value) {
+  static_assert(sizeof(V) == 4);
   asm volatile("" : "+r"(value));
   return value;
 }

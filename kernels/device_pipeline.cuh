@@ -49,7 +49,7 @@ struct Worker {
 
   __device__ __forceinline__ static Worker here() {
     // By a shuffle, so that the compiler knows that a warp has one group.
-    const unsigned group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+    const unsigned group = __shfl_sync(kAllLanes, threadIdx.x / kWarpgroup, 0);
     return {block_in_cluster(), static_cast<int>(group),
             static_cast<int>(threadIdx.x % kWarpgroup)};
   }

@@ -15,11 +15,12 @@
 namespace diptych {
 namespace {
 
-// Descriptions in lines of 100 columns at most, but for longer words.
+// Descriptions in lines of kColumns at most, but for longer words.
 class HelpFormat : public CLI::Formatter {
  public:
   std::string make_option_desc(const CLI::Option* option) const override {
-    const std::size_t width = 100 - get_column_width();
+    constexpr std::size_t kColumns = 100;
+    const std::size_t width = kColumns - get_column_width();
     const std::string text = CLI::Formatter::make_option_desc(option);
     std::string lines;
     for (std::string_view rest = text; !rest.empty();) {

@@ -27,8 +27,7 @@ struct Sources {
   std::map<std::string, std::vector<std::string>> flags;  // by `flags` of the field or group
   std::vector<std::string> overrides;                     // --set
   Environment environment;
-  // The stage configs of demos, of which one is used without -c and -m: the first whose family has
-  // a task for what is asked for, else the first.
+  // The stage configs of demos, of which one is used without -c and -m (demo_choice.h).
   std::vector<std::filesystem::path> demos;
   std::vector<const FamilyConfig*> families;  // at least one
   std::filesystem::path negative_file = {};   // that held the negative prompt
@@ -77,10 +76,10 @@ struct Resolved {
 // source overrules.
 //
 // The family is the one that the stage config names, else the one that owns the model's folder,
-// else the only one that has a flag which was given (its demo is used, where there is one), else
-// the demo's, else the first. Throws InputError for a folder that none owns, or another than the
-// one that is named. A stage config that names no family that we know is read as one of the first
-// family's.
+// else the only one that has a flag which was given (its demo is used; of a family without one
+// --load-format dummy must be given), else the demo's, else the first. Throws InputError for a
+// folder that none owns, or another than the one that is named. A stage config that names no family
+// that we know is read as one of the first family's.
 Resolved resolve(const Sources& sources);
 // The same but for the task, which settle_task() settles: what many requests have in common.
 Resolved resolve_sources(const Sources& sources);

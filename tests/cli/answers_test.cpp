@@ -67,6 +67,10 @@ TEST_CASE("a variable that changes an answer is seen, and so is what follows it"
         "diptych: DIPTYCH_LOG_LEVEL: unknown value 'loud' (known: quiet, error, warning, "
         "info, debug)\n");
   CHECK(run(std::vector<std::string>{"version", "beside"}).code == 2);
+  test::Command json;
+  json.arguments = {"version"};
+  json.environment["DIPTYCH_JSON"] = "1";
+  CHECK(run(json).out == run(std::vector<std::string>{"version", "--json"}).out);
 }
 
 TEST_CASE("a libtorch of another version is said in one line") {

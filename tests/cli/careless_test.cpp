@@ -1,6 +1,7 @@
 // The careless user: each mistake gives one line on stderr, nothing on stdout, and exit code 2.
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -160,6 +161,11 @@ TEST_CASE("help and version go to stdout") {
     const Outcome own = run(Words{verb, "--help"});
     CHECK(own.code == 0);
     CHECK(own.out.find("xample") != std::string::npos);
+    std::istringstream lines(own.out);
+    for (std::string line; std::getline(lines, line);) {
+      const bool is_description = line.starts_with(std::string(30, ' '));
+      if (is_description) CHECK(line.size() <= 100);
+    }
   }
   CHECK(run(Words{"--version"}).out.starts_with("diptych "));
   CHECK(run(Words{"version"}).out.find("libtorch 2.") != std::string::npos);

@@ -122,6 +122,19 @@ TEST_CASE("the bar fits the terminal and is gone where results are printed") {
   }
 }
 
+TEST_CASE("a dumb terminal, which would show the codes that clear a line, has no bar") {
+  const test::Folder folder;
+  Command command;
+  command.arguments = {"generate", "-c", kTinyConfig,         "-p", "x", "--device",
+                       "cpu",      "-o", folder.file("a.png")};
+  command.environment["TERM"] = "dumb";
+  int code = -1;
+  const std::string sent = on_terminal(command, 80, code);
+  CHECK(code == 0);
+  CHECK(sent.find("\x1b") == std::string::npos);
+  CHECK(sent.find(folder.file("a.png")) != std::string::npos);
+}
+
 TEST_CASE("a run says what is needed at the usual level, and the rest with -v") {
   const test::Folder folder;
   Command command;
