@@ -169,6 +169,8 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
   const int part = static_cast<int>(blockIdx.y), thread = static_cast<int>(threadIdx.x);
   const int lane = thread % lanes, team = thread / lanes, teams = kThreads / lanes;
   const std::int64_t dim = args.head_dim, row = blockIdx.z, sample = sample_of(args, row);
+  float q[kHeads][kCount];  // on their way beside the numbers of keys
+  load_queries<T, kHeads, kCount>(args, p, row, lane, q);
   const std::int64_t later = args.causal ? end_row_of(args, sample) - 1 - row : 0;
   const std::int64_t keys = max(keys_of(args, sample) - later, std::int64_t{1});
   const std::int64_t each = max((keys + kParts - 1) / kParts, static_cast<std::int64_t>(teams));
@@ -178,21 +180,27 @@ __global__ void __launch_bounds__(kThreads) attend_part(const DecodeAttentionArg
     return;
   }
 
-  float q[kHeads][kCount];
-  load_queries<T, kHeads, kCount>(args, p, row, lane, q);
   Running<kHeads, kCount> r;
   start(r);
   const std::int64_t start_at = sample * args.sample_stride + p.kv_head * dim + lane * kCount;
   const T* at = static_cast<const T*>(args.keys) + start_at;
   const T* values = static_cast<const T*>(args.values) + start_at;
-  // The same count for all threads: the sums of a key take whole warps.
-  for (std::int64_t first = begin; first < end; first += teams) {
-    const std::int64_t key = first + team;
-    const bool mine = key < end;
-    const std::int64_t offset = (mine ? key : begin) * args.key_stride;
-    const Vector<T, kCount> k = load<T, kCount>(at + offset);
-    const Vector<T, kCount> v = load<T, kCount>(values + offset);
-    add_key<T, kHeads, kCount>(r, q, k, v, mine, lanes);
+  // The same counts for all threads: the sums of a key take whole warps.
+  constexpr int kAtOnce = kHeads == kFewHeads ? 4 : 2;  // keys of a team on their way
+  for (std::int64_t first = begin; first < end; first += kAtOnce * teams) {
+    Vector<T, kCount> k[kAtOnce], v[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t key = first + i * teams + team;
+      const std::int64_t offset = (key < end ? key : begin) * args.key_stride;
+      k[i] = load<T, kCount>(at + offset);
+      v[i] = load<T, kCount>(values + offset);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t from = first + i * teams;
+      if (from < end) add_key<T, kHeads, kCount>(r, q, k[i], v[i], from + team < end, lanes);
+    }
   }
 
   share_sums(r, shared, dim, team, lane);

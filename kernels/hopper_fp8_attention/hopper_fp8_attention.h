@@ -32,6 +32,10 @@ struct HopperFp8AttentionArgs {
   const std::int32_t* query_starts = nullptr;  // [samples + 1], ascending: sample s has the rows
                                                // from [s] to before [s + 1]
   void* out = nullptr;                         // e4m3 [rows, heads, 128]
+  // [rows, heads]: log of the sum of exp(logits), of weights before they are rounded; null: not
+  // wanted
+  float* log_sum_exp = nullptr;
+  std::int64_t log_sum_exp_stride = 0, log_sum_exp_head_stride = 0;
   std::int64_t rows = 0, samples = 0, heads = 0, kv_heads = 0, capacity = 0;
   std::int64_t value_blocks = 0;      // hopper_fp8_value_blocks(capacity) or more
   std::int64_t query_tile_pairs = 0;  // sum over the samples of hopper_fp8_query_tile_pairs()

@@ -47,6 +47,9 @@ void attend_row(const HopperFp8AttentionArgs& args, const Row& at) {
     }
     out[d] = round_to<HostE4m3>(static_cast<float>(value / sum));
   }
+  if (args.log_sum_exp == nullptr) return;
+  args.log_sum_exp[at.row * args.log_sum_exp_stride + at.head * args.log_sum_exp_head_stride] =
+      static_cast<float>(most + std::log(sum));
 }
 
 }  // namespace

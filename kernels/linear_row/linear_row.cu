@@ -3,10 +3,14 @@
 namespace diptych::kernels {
 namespace {
 
-// Four outputs a block: 3584 of them are then 896 blocks, which 132 multiprocessors share evenly.
-constexpr int kWarps = 4;
-// Vectors a lane has on their way at once.
-constexpr int kUnroll = 8;
+// Vectors a lane has on their way at once, and warps of a multiprocessor at once where there is one
+// row: more of the one is less of the other, by registers.
+constexpr int kUnroll = 4, kWarpsAtOnce = 36;
+// Warps that share an output, by the bytes of its weights. The more of those are on their way ahead
+// of x, and the sooner a block ends, the less is lost between kernels of a chain (docs/speed.md,
+// "Written text").
+constexpr int kFewWarps = 2, kManyWarps = 4;
+constexpr std::int64_t kFewWarpsBytes = std::int64_t{12} * 1024;
 
 template <int kCount, typename W>
 __device__ __forceinline__ void widen_all(const Vector<W, kCount>& from, float (&to)[kCount]) {
@@ -40,68 +44,70 @@ __device__ __forceinline__ float dot(const float (&a)[kCount], const Vector<X, k
   return sum;
 }
 
-// Adds one vector of weights times that of each row, `at` elements into them. kRows is args.rows
-// rounded up: what is read beyond is the last row again.
-template <typename X, typename W, int kCount, int kRows>
-__device__ __forceinline__ void add_products(float (&sums)[kRows], const Vector<W, kCount>& w,
-                                             const X* x, std::int64_t at,
-                                             const LinearRowArgs& args) {
-  float wide[kCount];
-  widen_all<kCount>(w, wide);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const std::int64_t row = kRows == 1 || r < args.rows ? r : args.rows - 1;
-    sums[r] += dot(wide, load<X, kCount>(x + row * args.inputs + at));
-  }
-}
-
-template <typename X, typename W, int kCount, int kRows>
-__global__ void __launch_bounds__(kWarps* kWarp) linear_row_kernel(const LinearRowArgs args) {
+// A block for an output of all rows: its warps take the vectors of the inputs in turns. kRows is
+// args.rows rounded up: what is read beyond is the last row again.
+template <typename X, typename W, int kCount, int kRows, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp, kRows == 1 ? kWarpsAtOnce / kWarps : 1)
+    linear_row_kernel(const LinearRowArgs args) {
   let_next_start();
-  const std::int64_t output = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  if (output >= args.outputs) return;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const X* x = static_cast<const X*>(args.x);
+  constexpr int kStep = kWarps * kWarp * kCount;
+  const std::int64_t output = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x), inputs = static_cast<int>(args.inputs);
   const W* weight = static_cast<const W*>(args.weight) + output * args.inputs;
-  constexpr std::int64_t kStep = static_cast<std::int64_t>(kWarp) * kCount;
-  float sums[kRows] = {};
-  std::int64_t at = static_cast<std::int64_t>(lane) * kCount;
   Vector<W, kCount> w[kUnroll];
-  const auto is_whole = [&] { return at + (kUnroll - 1) * kStep < args.inputs; };
-  const auto load_all = [&] {
+  // Zeros behind the inputs, and any of x with them.
+  const auto load_all = [&](int at) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) w[u] = load_once<W, kCount>(weight + at + u * kStep);
+    for (int u = 0; u < kUnroll; ++u) {
+      w[u] = {};
+      if (at + u * kStep < inputs) w[u] = load_once<W, kCount>(weight + at + u * kStep);
+    }
   };
-  bool loaded = is_whole();
-  if (loaded) load_all();  // ahead of x
+  int at = thread * kCount;
+  load_all(at);  // ahead of x
   await_predecessors();
-  for (; is_whole(); at += kUnroll * kStep) {
-    if (!loaded) load_all();
-    loaded = false;
+  float sums[kRows] = {};
+#pragma unroll 1
+  while (true) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) add_products(sums, w[u], x, at + u * kStep, args);
-  }
-  // The rest, all on its way at once: of 3584 one-byte weights it is everything.
+    for (int u = 0; u < kUnroll; ++u) {
+      const int place = at + u * kStep, safe = min(place, inputs - kCount);
+      float wide[kCount];
+      widen_all<kCount>(w[u], wide);
 #pragma unroll
-  for (int u = 0; u < kUnroll - 1; ++u) {
-    if (at + u * kStep < args.inputs) w[u] = load_once<W, kCount>(weight + at + u * kStep);
+      for (int r = 0; r < kRows; ++r) {
+        const std::int64_t row = kRows == 1 || r < args.rows ? r : args.rows - 1;
+        const X* x = static_cast<const X*>(args.x) + row * args.inputs;
+        const float product = dot(wide, load<X, kCount>(x + safe));
+        sums[r] += place < inputs ? product : 0.0f;
+      }
+    }
+    at += kUnroll * kStep;
+    if (at >= inputs) break;
+    load_all(at);
   }
-#pragma unroll
-  for (int u = 0; u < kUnroll - 1; ++u) {
-    if (at + u * kStep < args.inputs) add_products(sums, w[u], x, at + u * kStep, args);
-  }
+
+  __shared__ float parts[kWarps][kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const float sum = sum_lanes(sums[r], kWarp);
-    if (lane == 0 && r < args.rows) finish(args, r, output, sum);
+    if (thread % kWarp == 0) parts[thread / kWarp][r] = sum;
   }
+  __syncthreads();
+  if (thread >= kRows || thread >= args.rows) return;
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) sum += parts[i][thread];
+  finish(args, thread, output, sum);
 }
 
 template <typename X, typename W, int kCount, int kRows>
 void launch(const LinearRowArgs& args, CUstream_st* stream) {
-  const auto blocks = static_cast<unsigned>((args.outputs + kWarps - 1) / kWarps);
-  launch_chained(true, linear_row_kernel<X, W, kCount, kRows>, blocks, kWarps * kWarp, 0, stream,
-                 args);
+  const bool few = args.inputs * static_cast<std::int64_t>(sizeof(W)) <= kFewWarpsBytes;
+  const auto kernel = few ? linear_row_kernel<X, W, kCount, kRows, kFewWarps>
+                          : linear_row_kernel<X, W, kCount, kRows, kManyWarps>;
+  launch_chained(true, kernel, static_cast<unsigned>(args.outputs),
+                 (few ? kFewWarps : kManyWarps) * kWarp, 0, stream, args);
 }
 
 template <typename X, typename W, int kCount>
@@ -112,16 +118,16 @@ void launch_rows(const LinearRowArgs& args, CUstream_st* stream) {
 
 // What linear_row_tiles.cu takes: but for float32 rows, all that is aligned.
 bool in_tiles(const LinearRowArgs& args) {
-  constexpr std::int64_t kMostInputs = std::int64_t{1} << 30;
   const bool narrow = args.x_scales != nullptr || args.dtype != DType::f32;
   return args.stored != Stored::plain && narrow && args.inputs % kVectorBytes == 0 &&
-         args.inputs <= kMostInputs && aligned(args.x) && aligned(args.weight);
+         aligned(args.x) && aligned(args.weight);
 }
 
 }  // namespace
 
 const char* linear_row_unsupported(const LinearRowArgs& args) {
   if (args.inputs < 1 || args.outputs < 1) return "inputs or outputs is below 1";
+  if (args.inputs > std::int64_t{1} << 30) return "more than 2^30 inputs";
   if (args.outputs > kMaxBlocks) return "more than 2^31 - 1 outputs";
   if (args.x_scales != nullptr && args.stored != Stored::e4m3) {
     return "rows of e4m3 meet weights that are not";

@@ -17,7 +17,7 @@ class HopperFp8AttentionBackend final : public AttentionBackend {
 
   std::optional<std::string> unsupported(const AttentionCall& call) const override {
     if (std::optional<std::string> reason = kind_unsupported(kind_of(call))) return reason;
-    if (std::optional<std::string> reason = extras_unsupported(call)) return reason;
+    if (std::optional<std::string> reason = bias_unsupported(call)) return reason;
     if (call.causal) return "has no causal mask";
     if (call.q.size(1) > 1 && call.q.stride(1) != call.q.size(2)) return "needs packed heads of q";
     if (!quantize_attention_takes(call.q, call.k)) return "takes no more than 2^31 - 1 elements";
@@ -39,8 +39,8 @@ class HopperFp8AttentionBackend final : public AttentionBackend {
     const c10::DeviceGuard guard(call.q.device());
     const QuantizedAttention x =
         quantize_attention(call.q, call.k, call.v, call.lengths->k_device, KernelPolicy::strict);
-    const Tensor out = hopper_fp8_attention(
-        {x, call.lengths->k_device, call.lengths->cu_q, call.lengths->q, call.scale});
+    const Tensor out = hopper_fp8_attention({x, call.lengths->k_device, call.lengths->cu_q,
+                                             call.lengths->q, call.scale, call.log_sum_exp});
     return {out.flatten(1), x.row_scales};
   }
 };

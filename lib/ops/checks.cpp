@@ -41,6 +41,13 @@ void check_table(const char* op, const char* name, const Tensor& t, at::ScalarTy
   check_device(op, name, t, like);
 }
 
+void check_log_sum_exp(const char* op, const Tensor& sums, const Tensor& q) {
+  if (!sums.defined()) return;
+  TORCH_CHECK(sums.scalar_type() == at::kFloat && sums.sizes() == q.sizes().slice(0, 2) &&
+                  sums.device() == q.device(),
+              "[", op, "] log_sum_exp is ", sums.scalar_type(), " ", sums.sizes());
+}
+
 void check_row_format(const char* op, Quantization rows) {
   TORCH_CHECK(rows != Quantization::int8, "[", op, "] rows are none or fp8, not int8");
 }

@@ -13,6 +13,8 @@ void check_values(const char* op, const char* name, const Tensor& t, at::IntArra
 // Of this dtype and these sizes, contiguous, on the device of `like`.
 void check_table(const char* op, const char* name, const Tensor& t, at::ScalarType dtype,
                  at::IntArrayRef shape, const Tensor& like);
+// Undefined, or float32 [rows, heads] of q [rows, heads, head_dim], on its device.
+void check_log_sum_exp(const char* op, const Tensor& sums, const Tensor& q);
 // Whether each [heads, head_dim] row of `t` [..., heads, head_dim] is contiguous.
 bool heads_packed(const Tensor& t);
 // Of a dimension, in elements; 0 of one with a single element, which may carry any.

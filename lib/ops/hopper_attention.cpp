@@ -32,12 +32,7 @@ void check_arguments(const HopperAttention& a) {
                     bias.device() == q.device() && bias.is_contiguous(),
                 "[", kOp, "] last_key_bias is ", bias.scalar_type(), " ", bias.sizes());
   }
-  if (!a.log_sum_exp.defined()) return;
-  TORCH_CHECK(a.log_sum_exp.scalar_type() == at::kFloat &&
-                  a.log_sum_exp.sizes() == at::IntArrayRef({q.size(0), q.size(1)}) &&
-                  a.log_sum_exp.device() == q.device(),
-              "[", kOp, "] log_sum_exp is ", a.log_sum_exp.scalar_type(), " ",
-              a.log_sum_exp.sizes());
+  ops::check_log_sum_exp(kOp, a.log_sum_exp, q);
 }
 
 // Of a dimension; `packed` of one with a single element, which may carry any.

@@ -34,6 +34,7 @@ void check_arguments(const HopperFp8Attention& a) {
   TORCH_CHECK(static_cast<std::int64_t>(a.queries.size()) == samples, "[", kOp, "] ",
               a.queries.size(), " numbers of queries for ", samples, " samples");
   TORCH_CHECK(a.scale > 0, "[", kOp, "] scale is ", a.scale, ", expected > 0");
+  ops::check_log_sum_exp(kOp, a.log_sum_exp, q);
 }
 
 }  // namespace
@@ -64,6 +65,11 @@ Tensor hopper_fp8_attention(const HopperFp8Attention& a) {
   for (const std::int64_t queries : a.queries)
     args.query_tile_pairs += kernels::hopper_fp8_query_tile_pairs(queries);
   args.scale = static_cast<float>(a.scale);
+  if (const Tensor& sums = a.log_sum_exp; sums.defined()) {
+    args.log_sum_exp = sums.data_ptr<float>();
+    args.log_sum_exp_stride = sums.stride(0);
+    args.log_sum_exp_head_stride = sums.stride(1);
+  }
   ops::launch(args, q.device());
   return out;
 }

@@ -85,7 +85,9 @@ void check_together(const std::string& family, const std::function<void(RunConfi
     CHECK(got.seed == requests[i].sampling.seed);
     CHECK(got.noise_hash == wanted.noise_hash);
     CHECK(got.forwards == wanted.forwards);
-    CHECK((got.latent - wanted.latent).abs().max().item<float>() <= 1e-5);
+    // float32's rounding over all steps: processors cut products of more rows in other ways (up to
+    // 1.3e-5 seen).
+    CHECK((got.latent - wanted.latent).abs().max().item<float>() <= 3e-5);
     CHECK(got.latent.std().item<float>() > 0.5);
     CHECK((got.latent - together[(i + 1) % 3].latent).abs().max().item<float>() > 0.1);
   }
