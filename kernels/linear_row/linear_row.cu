@@ -8,7 +8,7 @@ namespace {
 constexpr int kUnroll = 4, kWarpsAtOnce = 36;
 // Warps that share an output, by the bytes of its weights. The more of those are on their way ahead
 // of x, and the sooner a block ends, the less is lost between kernels of a chain (docs/speed.md,
-// "Written text").
+// "Qwen3-8B").
 constexpr int kFewWarps = 2, kManyWarps = 4;
 constexpr std::int64_t kFewWarpsBytes = std::int64_t{12} * 1024;
 

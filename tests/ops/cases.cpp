@@ -392,9 +392,17 @@ void check_sums(const Tensor& actual, const Tensor& expected, const std::string&
 void check_linear_row(at::Device device, KernelPolicy policy) {
   at::Generator generator = at::detail::createCPUGenerator(16);
   for (const at::ScalarType dtype : kDtypes) {
-    // the released model's widths, one that no vector divides, and small ones
-    for (const auto& [inputs, outputs] :
-         {std::pair{3584, 4608}, {18944, 300}, {3585, 37}, {64, 9}, {1, 5}, {160, 64}}) {
+    // the released model's widths, one that no vector divides, small ones, and of 16 bits as much
+    // as two warps share, a vector more, and a vector more than they have on their way at once
+    for (const auto& [inputs, outputs] : {std::pair{3584, 4608},
+                                          {18944, 300},
+                                          {3585, 37},
+                                          {64, 9},
+                                          {1, 5},
+                                          {160, 64},
+                                          {6144, 40},
+                                          {6152, 40},
+                                          {2056, 33}}) {
       for (const bool biased : {false, true}) {
         const auto make = [&](at::IntArrayRef shape, double scale) {
           return (at::randn(shape, generator, at::kFloat) * scale).to(dtype);
