@@ -51,11 +51,11 @@ struct AttentionKind {
   // every few tiles, and their totals are in shared memory, which is what that costs
   // (docs/speed.md, "Attention alone"). Those of 16 bits never do.
   static constexpr int kSumTiles = kE4m3 ? 16 : 1 << 30;
-  // Whether a group awaits its products with the values before its warps look whether they must
-  // rescale them. Else a warp that must awaits them alone, for which PTX makes no promise: ptxas
-  // makes a wait of each warp of it, and no other warp needs what this one waits for. Early takes
-  // 2.5 % of the time in 16 bits, where weights must grow by 2^64 for that (in float16 by 2^15),
-  // and saves 1.3 % in e4m3.
+  // Whether a group awaits its products with the values before its warps check whether they must
+  // rescale them. Otherwise a warp that must rescale waits alone. PTX does not promise that this
+  // works; ptxas compiles it to a wait of each warp. Waiting before the check costs 2.5 % of the
+  // time in 16 bits, where weights must grow by 2^64 for a rescue (in float16 by 2^15), and saves
+  // 1.3 % in e4m3.
   static constexpr bool kAwaitsEarly = kE4m3;
   static constexpr int kTotalBytes = kE4m3 ? kTileRows * kAttentionDims * 4 : 0;
   static constexpr int kSharedBytes =

@@ -111,17 +111,17 @@ __device__ __forceinline__ void weigh_again(float (&weights)[kScores], float& su
   }
 }
 
-// Weighs a tile after the first. The whole group calls `weighed` once it has weights. A whole warp
-// calls the others: score_again(sums, eight) computes the scores with the tile's keys from 8 *
+// Weighs a tile after the first. The whole group calls before_check() once it has weights. A whole
+// warp calls the others: score_again(sums, eight) computes the scores with the tile's keys from 8 *
 // eight on anew, rescale(factor) multiplies what the two rows have summed of values. That is rare,
 // so all of it stands in one place.
-template <typename T, int kScores, typename Weighed, typename ScoreAgain, typename Rescale>
+template <typename T, int kScores, typename BeforeCheck, typename ScoreAgain, typename Rescale>
 __device__ __forceinline__ void weigh_next(float (&scores)[kScores], Softmax& softmax, float scale,
-                                           const Weighed& weighed, const ScoreAgain& score_again,
-                                           const Rescale& rescale) {
+                                           const BeforeCheck& before_check,
+                                           const ScoreAgain& score_again, const Rescale& rescale) {
   float sum[2];
   weigh(scores, sum, softmax, scale);
-  weighed();
+  before_check();
   // A NaN stays in the sum, whether its row gets here or not.
   if (__any_sync(kAllLanes, !(fmaxf(sum[0], sum[1]) <= kMostSum<T>))) {
     // Of each row by itself: its bits must not depend on the others of the warp.

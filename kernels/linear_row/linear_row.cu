@@ -3,14 +3,23 @@
 namespace diptych::kernels {
 namespace {
 
-// Vectors a lane has on their way at once, and warps of a multiprocessor at once where there is one
-// row: more of the one is less of the other, by registers.
-constexpr int kUnroll = 4, kWarpsAtOnce = 36;
-// Warps that share an output, by the bytes of its weights. The more of those are on their way ahead
-// of x, and the sooner a block ends, the less is lost between kernels of a chain (docs/speed.md,
-// "Qwen3-8B").
+// Vectors that a lane has on their way at once.
+constexpr int kUnroll = 4;
+// Warps that share an output, by the bytes of its weights: small blocks end soon, so that less is
+// lost between the kernels of a chain (docs/speed.md, "Qwen3-8B").
 constexpr int kFewWarps = 2, kManyWarps = 4;
 constexpr std::int64_t kFewWarpsBytes = std::int64_t{12} * 1024;
+// Warps of one row that a multiprocessor must have room for, which bounds their registers, and the
+// blocks that it may have at all (CUDA C++ Programming Guide, "Compute Capabilities").
+constexpr int kWarpsAtOnce = 36;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 890
+constexpr int kMostBlocks = 16;
+#else
+constexpr int kMostBlocks = 24;
+#endif
+constexpr int blocks_at_once(int warps) {
+  return kWarpsAtOnce / warps < kMostBlocks ? kWarpsAtOnce / warps : kMostBlocks;
+}
 
 template <int kCount, typename W>
 __device__ __forceinline__ void widen_all(const Vector<W, kCount>& from, float (&to)[kCount]) {
@@ -47,7 +56,7 @@ __device__ __forceinline__ float dot(const float (&a)[kCount], const Vector<X, k
 // A block for an output of all rows: its warps take the vectors of the inputs in turns. kRows is
 // args.rows rounded up: what is read beyond is the last row again.
 template <typename X, typename W, int kCount, int kRows, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp, kRows == 1 ? kWarpsAtOnce / kWarps : 1)
+__global__ void __launch_bounds__(kWarps* kWarp, kRows == 1 ? blocks_at_once(kWarps) : 1)
     linear_row_kernel(const LinearRowArgs args) {
   let_next_start();
   constexpr int kStep = kWarps * kWarp * kCount;
@@ -55,7 +64,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kRows == 1 ? kWarpsAtOnce / kWa
   const int thread = static_cast<int>(threadIdx.x), inputs = static_cast<int>(args.inputs);
   const W* weight = static_cast<const W*>(args.weight) + output * args.inputs;
   Vector<W, kCount> w[kUnroll];
-  // Zeros behind the inputs, and any of x with them.
+  // Zeros behind the inputs. Their products are not added: the x they meet may be infinite.
   const auto load_all = [&](int at) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {

@@ -5,9 +5,10 @@
 // Quantised weights whose inputs are a multiple of 16, with rows of e4m3 or 16 bits: a block
 // computes 16 outputs of all rows on tensor cores, from weights that it has on their way to shared
 // memory. Each of its warps takes every 4th, 8th or 16th piece of 64 inputs, in their order, and
-// the warps' sums are added in theirs. All else: two or four warps compute one output of all rows,
-// their lanes read the row of weights in 16-byte vectors past the L1 cache, which keeps x. Sums
-// depend on the shape, but not on the number of rows, nor on what else is in the call.
+// the warps' sums are added in theirs. All else: two warps compute one output of all rows, four
+// where it has more than 12 KiB of weights; their lanes read the row of weights in 16-byte vectors
+// past the L1 cache, which keeps x. Sums depend on the shape, but not on the number of rows, nor on
+// what else is in the call.
 //
 // Bound: memory. Reads outputs * inputs elements of weights, once for all rows; the first of them
 // before kernels that are still running have ended. None of the last few launches may write them.
@@ -33,7 +34,7 @@ struct LinearRowArgs {
   DType dtype = DType::f32;       // of plain x, bias, y
   Stored stored = Stored::plain;  // of the weights
   // How the tensor cores' work is cut, below kLinearShapes: 8 warps a block and 4 steps of each on
-  // their way (of few outputs 16 and 2), 4 and 4, 4 and 8.
+  // their way (up to 8192 outputs 16 and 2), 4 and 4, 4 and 8.
   int shape = 0;
 };
 

@@ -15,7 +15,7 @@ constexpr int kElements = 16;              // of a row that one lane takes in a 
 constexpr int kStep = kParts * kElements;  // of a row that a warp takes in a step
 constexpr int kProducts =
     kElements / 4;  // instructions of a step, each with 4 of a lane's elements
-constexpr std::int64_t kFewOutputs = 8192;  // 512 blocks: an H200 has 792 of 8 warps at once
+constexpr std::int64_t kFewOutputs = 8192;  // 512 blocks; an H200 has room for 792 of 8 warps
 
 // The 16-bit type that holds a row's elements exactly, and those of any quantised weight.
 template <typename X>
@@ -229,7 +229,7 @@ void launch_shape(const LinearRowArgs& args, CUstream_st* stream) {
     case 2:
       return launch<X, W, 4, 8>(args, stream);
     default:
-      // Fewer blocks than the device has at once: more warps of each, which end sooner.
+      // Where blocks are few, each has more warps and ends sooner.
       if (args.outputs <= kFewOutputs) return launch<X, W, 16, 2>(args, stream);
       return launch<X, W, 8, 4>(args, stream);
   }

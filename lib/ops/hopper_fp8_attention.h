@@ -16,7 +16,7 @@ struct HopperFp8Attention {
                                 // from [s] to before [s + 1]
   std::span<const std::int64_t> queries;  // [samples], the same on the host: rows of each
   double scale = 0;
-  Tensor log_sum_exp{};  // float32 [rows, heads], written; undefined: not wanted
+  Tensor log_sum_exp{};  // as HopperAttention's
 };
 // -> float8_e4m3fn [rows, heads, 128], of the operands' row_scales. Query head h reads key head
 // h / (heads / kv_heads). Key counts are read on the device. Throws c10::Error for other shapes and

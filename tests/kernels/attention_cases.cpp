@@ -140,14 +140,6 @@ double relative_norm(const Tensor& got, const Tensor& wanted) {
 struct Sums {
   Tensor all;
 
-  template <typename Args>
-  static Sums asked_of(Args& args, const at::TensorOptions& options) {
-    Sums sums{at::full({args.heads, args.rows + 1}, -77.0, options.dtype(at::kFloat))};
-    args.log_sum_exp = sums.all.template data_ptr<float>();
-    args.log_sum_exp_stride = 1;
-    args.log_sum_exp_head_stride = args.rows + 1;
-    return sums;
-  }
   void check(const Tensor& wanted, double tolerance) const {
     const std::int64_t rows = wanted.size(0);
     const Tensor got = all.narrow(1, 0, rows).t();
@@ -157,6 +149,15 @@ struct Sums {
   }
 };
 
+template <typename Args>
+Sums ask_for_sums(Args& args, const at::TensorOptions& options) {
+  const Sums sums{at::full({args.heads, args.rows + 1}, -77.0, options.dtype(at::kFloat))};
+  args.log_sum_exp = sums.all.template data_ptr<float>();
+  args.log_sum_exp_stride = 1;
+  args.log_sum_exp_head_stride = args.rows + 1;
+  return sums;
+}
+
 void check_shape(const Runner<kernels::HopperAttentionArgs>& kernel, at::Generator& generator,
                  const Shape& shape, at::ScalarType dtype, bool causal, bool biased) {
   Operands x = Operands::draw(generator, shape, dtype, kernel.device);
@@ -164,7 +165,7 @@ void check_shape(const Runner<kernels::HopperAttentionArgs>& kernel, at::Generat
   kernels::HopperAttentionArgs args = x.args(causal);
   const Field out = make_field(args.rows, args.heads * kHeadDim, Layout::packed, x.q.options());
   args.out = out.rows.data_ptr();
-  const Sums sums = Sums::asked_of(args, at::TensorOptions(kernel.device));
+  const Sums sums = ask_for_sums(args, at::TensorOptions(kernel.device));
   kernel.run(args);
   const Attended wanted = by_float64(x, args);
   const Tensor got = out.rows.view({args.rows, args.heads, kHeadDim});
@@ -333,7 +334,7 @@ struct Fp8Attended {
 };
 
 Fp8Attended attend_in_fp8(const Runner<kernels::HopperFp8AttentionArgs>& kernel, const Operands& x,
-                          const Fp8Operands& fp8) {
+                          const Fp8Operands& fp8, bool wants_sums = true) {
   constexpr double kCanaryByte = 119;
   const kernels::HopperAttentionArgs plain = x.args(false);
   const Field out = make_field(plain.rows, plain.heads * kHeadDim, Layout::packed,
@@ -359,7 +360,8 @@ Fp8Attended attend_in_fp8(const Runner<kernels::HopperFp8AttentionArgs>& kernel,
   for (const std::int64_t count : x.queries)
     args.query_tile_pairs += kernels::hopper_fp8_query_tile_pairs(count);
   args.scale = plain.scale;
-  const Sums sums = Sums::asked_of(args, x.q.options());
+  Sums sums;
+  if (wants_sums) sums = ask_for_sums(args, x.q.options());
   kernel.run(args);
   Tensor got = out.rows.clone().view(at::kFloat8_e4m3fn).view({plain.rows, plain.heads, kHeadDim});
   out.rows.fill_(kCanaryByte);
@@ -424,6 +426,8 @@ void check_hopper_fp8_attention(const Runner<kernels::HopperFp8AttentionArgs>& k
     CHECK(relative_norm(got, wanted.out) <= 0.045);
     // Logits are sums of fewer bits than float32's (kernels/device_attention.cuh).
     attended.sums.check(wanted.log_sum_exp, kernel.device.is_cpu() ? 1e-5 : 1e-3);
+    const Tensor without = attend_in_fp8(kernel, x, fp8, /*wants_sums=*/false).out;
+    CHECK(at::equal(without.view(at::kByte), attended.out.view(at::kByte)));
   }
 }
 

@@ -132,6 +132,7 @@ TEST_CASE("silu of every gate is the reference's") {
 TEST_CASE("quantised weights meet a few rows") {
   check_linear_row_quantised(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
   check_linear_row_alone(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
+  check_linear_row_of_infinities(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
 }
 
 TEST_CASE("rows meet int8 weights as they are on compute capability 9.0" *
@@ -196,6 +197,8 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
   linear.inputs = linear.outputs = 16;
   linear.shape = -1;
   CHECK(text_of(kernels::linear_row(linear, nullptr)) == "there is no such shape");
+  linear.inputs = (std::int64_t{1} << 30) + 1;
+  CHECK(text_of(kernels::linear_row(linear, nullptr)) == "more than 2^30 inputs");
 
   kernels::Int8LinearArgs mixed;
   CHECK(text_of(kernels::int8_linear(mixed, nullptr)) == "inputs or outputs is below 1");

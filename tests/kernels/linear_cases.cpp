@@ -1,6 +1,7 @@
 #include "tests/kernels/linear_cases.h"
 
 #include <cmath>
+#include <limits>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -109,7 +110,11 @@ void check_linear_row_quantised(const Runner<kernels::LinearRowArgs>& kernel) {
                              {5136, 33},
                              {131, 33},
                              {1, 3},
-                             {1040, 8200}}) {  // blocks of fewer warps
+                             {12288, 5},  // two warps an output, then four
+                             {12304, 5},
+                             {12301, 5},
+                             {1040, 8192},  // 16 warps a block, then 8
+                             {1040, 8200}}) {
       if (size.outputs > 8000 && kernel.device.is_cpu()) continue;
       for (const Kind& kind : kKinds) {
         for (const std::int64_t rows : {1, 2, 3, 5, 8}) {
@@ -134,22 +139,65 @@ void check_linear_row_quantised(const Runner<kernels::LinearRowArgs>& kernel) {
   }
 }
 
+namespace {
+
+void check_rows_alone(const Runner<kernels::LinearRowArgs>& kernel, const Call& call,
+                      at::ScalarType dtype, int shape) {
+  const auto run = [&](const Call& rows) {
+    const Tensor y = at::empty({rows.x.size(0), rows.weight.size(0)},
+                               at::TensorOptions(dtype).device(kernel.device));
+    kernels::LinearRowArgs args = args_of(rows, y);
+    args.shape = shape;
+    kernel.run(args);
+    return y;
+  };
+  const Tensor all = run(call);
+  for (const std::int64_t row : {0, 3, 7}) {
+    CAPTURE(row);
+    Call alone = call;
+    alone.x = call.x.narrow(0, row, 1);
+    if (call.kind.coded_rows) alone.x_scales = call.x_scales.narrow(0, row, 1);
+    CHECK(at::equal(run(alone), all.narrow(0, row, 1)));
+  }
+}
+
+}  // namespace
+
 void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel) {
   at::Generator generator = at::detail::createCPUGenerator(32);
   for (const at::ScalarType dtype : kDtypes) {
     for (const Kind& kind : kKinds) {
       if (kind.most_rows() == 1) continue;
-      const Call call = make_call(generator, kind, 8, {1040, 37}, dtype, kernel.device);
-      const Tensor all = at::empty({8, 37}, at::TensorOptions(dtype).device(kernel.device));
-      kernel.run(args_of(call, all));
-      for (const std::int64_t row : {0, 3, 7}) {
-        CAPTURE(row);
-        Call alone = call;
-        alone.x = call.x.narrow(0, row, 1);
-        if (kind.coded_rows) alone.x_scales = call.x_scales.narrow(0, row, 1);
-        const Tensor y = at::empty({1, 37}, all.options());
-        kernel.run(args_of(alone, y));
-        CHECK(at::equal(y, all.narrow(0, row, 1)));
+      for (const Size& size : {Size{1040, 37}, {5136, 37}, {131, 37}, {12304, 37}, {1040, 8200}}) {
+        if (size.outputs > 8000 && kernel.device.is_cpu()) continue;
+        for (int shape = 0; shape < kernels::kLinearShapes; ++shape) {
+          CAPTURE(size.inputs);
+          CAPTURE(shape);
+          check_rows_alone(kernel, make_call(generator, kind, 8, size, dtype, kernel.device), dtype,
+                           shape);
+        }
+      }
+    }
+  }
+}
+
+// What lies behind a lane's last input is not added, whatever x it would meet.
+void check_linear_row_of_infinities(const Runner<kernels::LinearRowArgs>& kernel) {
+  at::Generator generator = at::detail::createCPUGenerator(33);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const Kind& kind : kKinds) {
+      if (kind.coded_rows) continue;
+      for (const std::int64_t inputs : {160, 2064, 131}) {
+        CAPTURE(kind.name);
+        CAPTURE(inputs);
+        Call call = make_call(generator, kind, 1, {inputs, 5}, dtype, kernel.device);
+        call.weight =
+            at::full({5, inputs}, 3, at::kFloat).to(call.weight.scalar_type()).to(kernel.device);
+        call.x.fill_(1);
+        call.x.select(1, inputs - 1).fill_(std::numeric_limits<double>::infinity());
+        const Tensor y = at::zeros({1, 5}, at::TensorOptions(dtype).device(kernel.device));
+        kernel.run(args_of(call, y));
+        CHECK(y.cpu().isposinf().all().item<bool>());
       }
     }
   }

@@ -9,6 +9,7 @@ TEST_CASE("the reference multiplies quantised weights as float64 does") {
   const Runner<kernels::LinearRowArgs> reference{at::kCPU, kernels::linear_row_ref};
   check_linear_row_quantised(reference);
   check_linear_row_alone(reference);
+  check_linear_row_of_infinities(reference);
 }
 
 TEST_CASE("the reference multiplies rows and int8 weights as they are") {

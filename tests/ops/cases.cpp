@@ -521,12 +521,14 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
                                 {{1, 16, 3}, {5, 300, 1}, false},
                                 {{1, 0, 2, 1}, {33, 9, 257, 64}, true}};
   for (const std::int32_t count : {1, 2, 31, 33, 257, 700}) cases.push_back({{1}, {count}, false});
-  // The markers of a picture of 1024x1024.
-  const FewRows markers = {{2, 2}, {4162, 4098}, false, 4170};
+  // The markers of a picture of 1024x1024, and single rows of which a thread takes several turns.
+  const std::vector<FewRows> longer = {
+      {{2, 2}, {4162, 4098}, false, 4170}, {{1}, {1025}, false, 4170}, {{1}, {4162}, false, 4170}};
   for (const at::ScalarType dtype : kDtypes) {
-    for (const Heads& h : {Heads{28, 4, 128}, Heads{4, 2, 16}, Heads{3, 3, 64}, Heads{24, 2, 32}}) {
+    for (const Heads& h : {Heads{28, 4, 128}, Heads{8, 2, 128}, Heads{4, 2, 16}, Heads{3, 3, 64},
+                           Heads{24, 2, 32}}) {
       std::vector<FewRows> of_heads = cases;
-      if (h.head_dim == 128) of_heads.push_back(markers);
+      if (h.head_dim == 128) of_heads.insert(of_heads.end(), longer.begin(), longer.end());
       for (const FewRows& few : of_heads) {
         DecodeAttention call = few_rows_call(few, h, dtype, generator);
         const auto there = [&](const Tensor& t) { return moved(t, device); };

@@ -162,7 +162,7 @@ void check_near_reference(const LinearOperand& found, const Tensor& x, Gelu gelu
       x, Quantization::fp8,
       gelu == Gelu::tanh ? kernels::Activation::gelu_tanh : kernels::Activation::gelu);
   CHECK(at::allclose(found.scales.cpu(), expected.scales, 0x1p-8));
-  // As numbers: of the exact gelu of -6 ATen makes 0 on one processor, -0 on another.
+  // Compared as numbers: for gelu(-6) ATen gives 0 on one processor and -0 on another.
   const Tensor apart = found.values.cpu().to(at::kFloat).ne(expected.values.to(at::kFloat));
   CHECK(count(apart) <= apart.numel() / 50 + 2);
 }
