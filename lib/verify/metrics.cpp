@@ -118,11 +118,14 @@ Tensor as_double(const Tensor& tensor) {
   return tensor.to(at::kCPU).to(at::kDouble).flatten();
 }
 
+// Exactly 1 of equal tensors, and never beyond: rounding must not fail a gate of 1.
 double cosine(const Tensor& a, const Tensor& b) {
+  if (at::equal(a, b)) return 1;
   const double norm_a = a.norm().item<double>(), norm_b = b.norm().item<double>();
   if (norm_a == 0 && norm_b == 0) return 1;
   if (norm_a == 0 || norm_b == 0) return 0;
-  return (a / norm_a).dot(b / norm_b).item<double>();
+  const double found = (a / norm_a).dot(b / norm_b).item<double>();
+  return std::isnan(found) ? found : std::clamp(found, -1.0, 1.0);
 }
 
 }  // namespace

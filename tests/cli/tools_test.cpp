@@ -229,6 +229,12 @@ TEST_CASE("compare traces") {
       bench.run("compare b/t.safetensors a/t.safetensors --case case.json --json");
   CHECK(by_case.code == 1);
   CHECK(json::parse(by_case.out)["first_divergence"] == "step001.latent");
+  CHECK(bench.run("compare a/t.safetensors a/t.safetensors --min-cosine 1").code == 0);
+  const std::vector<std::pair<std::string, Tensor>> other = {{"other", at::ones(2)}};
+  write_safetensors(bench.path("other.safetensors"), other);
+  const Outcome missing = bench.run("compare other.safetensors a/t.safetensors --min-cosine -1");
+  CHECK(missing.code == 1);
+  CHECK(missing.out.find("--min-cosine: not every tensor could be compared") != std::string::npos);
 }
 
 TEST_CASE("compare folders") {

@@ -111,6 +111,11 @@ TEST_CASE("differences of tensors") {
   const Tensor zero = at::zeros(3);
   CHECK(difference(zero, zero).relative == 0);
   CHECK(difference(zero, zero).cosine == 1);
+  for (std::int64_t size = 1; size < 100; ++size) {
+    const Tensor drawn = at::randint(256, {size}, at::kFloat);
+    CHECK(difference(drawn, drawn).cosine == 1);
+    CHECK(difference(drawn + 1, drawn * 3 + 3).cosine <= 1);
+  }
   CHECK(difference(expected, zero).relative == kInfinity);
   CHECK(difference(expected, zero).cosine == 0);
   CHECK(difference(at::empty({0, 3}), at::empty({0, 3})).max_abs == 0);

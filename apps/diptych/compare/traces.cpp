@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -97,6 +98,11 @@ CompareReport compare_trace_files(const fs::path& actual, const fs::path& expect
   if (const auto limit = options.gates.min_cosine; limit && !(cosine >= *limit)) {
     report.pass = false;
     report.lines.push_back(fmt::format("smallest cosine {:.9g} is below {:g}", cosine, *limit));
+  }
+  const auto lacks_cosine = [](const TensorComparison& t) { return !t.problem.empty(); };
+  if (options.gates.min_cosine && std::ranges::any_of(comparison.tensors, lacks_cosine)) {
+    report.pass = false;
+    report.lines.push_back("--min-cosine: not every tensor could be compared");
   }
   return report;
 }
