@@ -132,6 +132,17 @@ bool in_tiles(const LinearRowArgs& args) {
          aligned(args.x) && aligned(args.weight);
 }
 
+// What linear_row_plain.cu takes.
+bool in_plain_tiles(const LinearRowArgs& args) {
+  return args.stored == Stored::plain && args.dtype != DType::f32 &&
+         vectors_fit(args.dtype, args.inputs) && aligned(args.x) && aligned(args.weight);
+}
+
+std::int64_t most_rows(const LinearRowArgs& args) {
+  if (args.stored == Stored::i8 || args.x_scales != nullptr) return kMostLinearRows;
+  return in_plain_tiles(args) ? kMostPlainLinearRows : 1;
+}
+
 }  // namespace
 
 const char* linear_row_unsupported(const LinearRowArgs& args) {
@@ -141,9 +152,8 @@ const char* linear_row_unsupported(const LinearRowArgs& args) {
   if (args.x_scales != nullptr && args.stored != Stored::e4m3) {
     return "rows of e4m3 meet weights that are not";
   }
-  const bool several = args.stored == Stored::i8 || args.x_scales != nullptr;
-  if (args.rows < 1 || args.rows > (several ? kMostLinearRows : 1)) {
-    return "not one row, nor up to 8 of e4m3 or with int8 weights";
+  if (args.rows < 1 || args.rows > most_rows(args)) {
+    return "no rows, or more than such weights are multiplied with at once";
   }
   if ((args.stored == Stored::plain) != (args.scales == nullptr)) {
     return "scales come with quantised weights and with no others";
@@ -156,6 +166,10 @@ const char* linear_row(const LinearRowArgs& args, CUstream_st* stream) {
   if (const char* reason = linear_row_unsupported(args)) return reason;
   if (in_tiles(args)) {
     launch_linear_tiles(args, stream);
+    return launch_error();
+  }
+  if (args.rows > 1 && in_plain_tiles(args)) {
+    launch_linear_plain(args, stream);
     return launch_error();
   }
   const bool rows_fit = args.stored == Stored::plain ? vectors_fit(args.dtype, args.inputs)

@@ -4,11 +4,12 @@
 //
 // Quantised weights whose inputs are a multiple of 16, with rows of e4m3 or 16 bits: a block
 // computes 16 outputs of all rows on tensor cores, from weights that it has on their way to shared
-// memory. Each of its warps takes every 4th, 8th or 16th piece of 64 inputs, in their order, and
-// the warps' sums are added in theirs. All else: two warps compute one output of all rows, four
-// where it has more than 12 KiB of weights; their lanes read the row of weights in 16-byte vectors
-// past the L1 cache, which keeps x. Sums depend on the shape, but not on the number of rows, nor on
-// what else is in the call.
+// memory. Each of its warps takes every 4th, 8th, 12th or 16th piece of 128 inputs, in their order,
+// and the warps' sums are added in theirs. Several rows of 16 bits by such weights: likewise, with
+// pieces of 64 inputs, on their way to registers. All else: two warps compute one output of all
+// rows, four where it has more than 12 KiB of weights; their lanes read the row of weights in
+// 16-byte vectors past the L1 cache, which keeps x. Sums depend on the shape, but not on the number
+// of rows (of 16-bit weights: from two on), nor on what else is in the call.
 //
 // Bound: memory. Reads outputs * inputs elements of weights, once for all rows; the first of them
 // before kernels that are still running have ended. None of the last few launches may write them.
@@ -18,7 +19,8 @@
 
 namespace diptych::kernels {
 
-inline constexpr std::int64_t kMostLinearRows = 8;
+inline constexpr std::int64_t kMostLinearRows = 8;        // with quantised weights
+inline constexpr std::int64_t kMostPlainLinearRows = 16;  // with others
 inline constexpr int kLinearShapes = 3;
 
 struct LinearRowArgs {
@@ -28,13 +30,15 @@ struct LinearRowArgs {
   const float* scales = nullptr;    // [outputs], of quantised weights
   const void* bias = nullptr;       // [outputs], or null
   void* y = nullptr;                // [rows, outputs], packed
-  // Up to kMostLinearRows of int8 weights and of e4m3 rows, else 1.
+  // Up to kMostLinearRows of int8 weights and of e4m3 rows; up to kMostPlainLinearRows of 16 bits
+  // by 16-bit weights, if 8 divides the inputs and x and weight are multiples of 16 bytes; else 1.
   std::int64_t rows = 1;
   std::int64_t inputs = 0, outputs = 0;
   DType dtype = DType::f32;       // of plain x, bias, y
   Stored stored = Stored::plain;  // of the weights
-  // How the tensor cores' work is cut, below kLinearShapes: 8 warps a block and 4 steps of each on
-  // their way (up to 8192 outputs 16 and 2), 4 and 4, 4 and 8.
+  // How the tensor cores' work on quantised weights is cut, below kLinearShapes: 8 warps a block
+  // and 4 steps of 64 inputs of each on their way (up to 4224 outputs 12 and 4, of e4m3 rows 16 and
+  // 2), 4 and 4, 4 and 8.
   int shape = 0;
 };
 

@@ -6,6 +6,10 @@
 
 namespace diptych::kernels {
 
+constexpr int kTile = 16;  // outputs of an instruction of the tensor cores
+// Outputs up to which tiles of them are few: two for each multiprocessor of an H200.
+constexpr std::int64_t kMostOfFew = 264 * kTile;
+
 // Weights are read once: past L1, first to go from L2.
 template <typename T, int kCount>
 __device__ __forceinline__ Vector<T, kCount> load_once(const T* from) {
@@ -39,8 +43,31 @@ __device__ __forceinline__ void finish(const LinearRowArgs& args, std::int64_t r
   }
 }
 
+// sums += a * b: 16 outputs x 16 elements times 16 elements x 8 rows, in float32. PTX ISA, matrix
+// fragments for mma.m16n8k16: a lane's elements are those 2p, 2p + 1, 2p + 8 and 2p + 9 of the
+// outputs q and q + 8 and of the row q, where p is its place among four and q the four's.
+template <typename T>
+__device__ __forceinline__ void multiply(float (&sums)[4], unsigned low_0, unsigned high_0,
+                                         unsigned low_1, unsigned high_1, unsigned x_0,
+                                         unsigned x_1) {
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(low_0), "r"(high_0), "r"(low_1), "r"(high_1), "r"(x_0), "r"(x_1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(low_0), "r"(high_0), "r"(low_1), "r"(high_1), "r"(x_0), "r"(x_1));
+  }
+}
+
 // linear_row_tiles.cu: quantised weights on tensor cores. Everything is aligned, 16 divides the
 // inputs, and rows are e4m3 or of 16 bits.
 void launch_linear_tiles(const LinearRowArgs& args, CUstream_st* stream);
+// linear_row_plain.cu: weights of 16 bits, as are the rows, on tensor cores. Everything is aligned
+// and 8 divides the inputs.
+void launch_linear_plain(const LinearRowArgs& args, CUstream_st* stream);
 
 }  // namespace diptych::kernels

@@ -8,14 +8,14 @@
 namespace diptych::kernels {
 namespace {
 
-constexpr int kTile = 16;                  // outputs of a block
 constexpr int kRows = kMostLinearRows;     // of a tile
 constexpr int kParts = 4;                  // lanes that share a row of a step
 constexpr int kElements = 16;              // of a row that one lane takes in a step
-constexpr int kStep = kParts * kElements;  // of a row that a warp takes in a step
+constexpr int kStep = kParts * kElements;  // of a row that a warp multiplies in a step
+// Of a row that a warp fetches at once: 128 bytes, of which memory gives more than of 64.
+constexpr int kSteps = 2, kSpan = kSteps * kStep, kVectors = kSteps * kParts;
 constexpr int kProducts =
     kElements / 4;  // instructions of a step, each with 4 of a lane's elements
-constexpr std::int64_t kFewOutputs = 8192;  // 512 blocks; an H200 has room for 792 of 8 warps
 
 // The 16-bit type that holds a row's elements exactly, and those of any quantised weight.
 template <typename X>
@@ -106,26 +106,6 @@ __device__ __forceinline__ Held<X> load_x(const X* from, bool inside) {
   return held;
 }
 
-// sums += a * b: 16 outputs x 16 elements times 16 elements x 8 rows, in float32. PTX ISA, matrix
-// fragments for mma.m16n8k16: a lane's elements are those 2p, 2p + 1, 2p + 8 and 2p + 9 of the
-// outputs q and q + 8 and of the row q, where p is its place among four and q the four's.
-template <typename T>
-__device__ __forceinline__ void multiply(float (&sums)[4], unsigned low_0, unsigned high_0,
-                                         unsigned low_1, unsigned high_1, unsigned x_0,
-                                         unsigned x_1) {
-  if constexpr (std::is_same_v<T, __half>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(low_0), "r"(high_0), "r"(low_1), "r"(high_1), "r"(x_0), "r"(x_1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(low_0), "r"(high_0), "r"(low_1), "r"(high_1), "r"(x_0), "r"(x_1));
-  }
-}
-
 // Adds one step. Which elements of a row a lane hands to an instruction does not matter, as long as
 // they are the same ones of the weights and of x: those that it has in a piece. The tensor cores
 // cut their sums off (Fasi et al., Numerical behavior of NVIDIA tensor cores, PeerJ CS 7:e330), so
@@ -145,8 +125,8 @@ __device__ __forceinline__ void add_step(float (&sums)[4], const Held<W>& low, c
   for (int i = 0; i < 4; ++i) sums[i] += part[i];
 }
 
-// A warp takes every kWarps-th step of the block's rows, kStages of them on their way at once. Each
-// lane fetches what it will itself read: no warp waits for another before the end.
+// A warp takes every kWarps-th span of the block's rows, kStages of them on their way at once. No
+// warp waits for another before the end.
 template <typename X, typename W, int kWarps, int kStages>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const LinearRowArgs args) {
   let_next_start();
@@ -156,52 +136,65 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
             place = lane % kParts;
   // What is read for outputs and rows that are not there is the last one again: their sums are
   // nobody's.
-  const auto weights_of = [&](std::int64_t output) {
-    return static_cast<const W*>(args.weight) +
-           (output < args.outputs ? output : args.outputs - 1) * args.inputs;
-  };
-  const W *low = weights_of(first + four), *high = weights_of(first + four + 8);
+  const auto last = static_cast<int>(min(args.outputs - first, std::int64_t{kTile}) - 1);
+  const W* weight = static_cast<const W*>(args.weight) + first * args.inputs;
   const X* x =
       static_cast<const X*>(args.x) + (four < args.rows ? four : args.rows - 1) * args.inputs;
 
-  constexpr int kStride = kWarps * kStep;
-  const int inputs = static_cast<int>(args.inputs), begin = warp * kStep;
-  const int steps = begin < inputs ? (inputs - begin + kStride - 1) / kStride : 0;
-  const auto place_of = [&](int step) { return begin + place * kElements + step * kStride; };
-  __shared__ uint4 ring[kWarps][kStages][2][kWarp];
-  uint4(&own)[kStages][2][kWarp] = ring[warp];
-  const auto fetch_step = [&](int step) {
-    if (step < steps) {
-      const int at = place_of(step);
-      fetch(&own[step % kStages][0][lane], low + at, at < inputs);
-      fetch(&own[step % kStages][1][lane], high + at, at < inputs);
+  constexpr int kStride = kWarps * kSpan, kAtOnce = kWarp / kVectors;
+  const int inputs = static_cast<int>(args.inputs), begin = warp * kSpan;
+  const int spans = begin < inputs ? (inputs - begin + kStride - 1) / kStride : 0;
+  union Shared {
+    uint4 ring[kWarps][kStages][kTile][kVectors];
+    float parts[kWarps][kRows][kTile];
+  };
+  __shared__ Shared shared;
+  uint4(&own)[kStages][kTile][kVectors] = shared.ring[warp];
+  // Odd outputs have their halves swapped: the lanes that read at once meet other banks.
+  const auto column = [](int output, int vector) { return vector ^ (output % 2 * kParts); };
+  const auto fetch_span = [&](int span) {
+    if (span < spans) {
+      const int vector = lane % kVectors, at = begin + span * kStride + vector * kElements;
+#pragma unroll
+      for (int i = 0; i < kTile / kAtOnce; ++i) {
+        const int output = i * kAtOnce + lane / kVectors;
+        fetch(&own[span % kStages][output][column(output, vector)],
+              weight + static_cast<std::int64_t>(min(output, last)) * inputs + at, at < inputs);
+      }
     }
     end_of_fetches();
   };
   const auto load_step = [&](int step) {
-    const int at = place_of(step);
+    const int at = begin + step / kSteps * kStride + step % kSteps * kStep + place * kElements;
     return load_x<X>(x + at, at < inputs);
   };
 
-  for (int step = 0; step < kStages; ++step) fetch_step(step);
+  for (int span = 0; span < kStages; ++span) fetch_span(span);
   await_predecessors();
   float sums[4] = {};
   Held<X> now = load_step(0);
 #pragma unroll 1
-  for (int step = 0; step < steps; ++step) {
-    const Held<X> next = load_step(step + 1);
+  for (int span = 0; span < spans; ++span) {
     await_fetches<kStages - 1>();
-    const uint4(&stage)[2][kWarp] = own[step % kStages];
-    add_step<X, W>(sums, {{stage[0][lane]}}, {{stage[1][lane]}}, now);
-    fetch_step(step + kStages);
-    now = next;
+    __syncwarp();  // lanes read what others have fetched
+    const uint4(&stage)[kTile][kVectors] = own[span % kStages];
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const Held<X> next = load_step(kSteps * span + s + 1);
+      const int at = column(four, s * kParts + place);
+      add_step<X, W>(sums, {{stage[four][at]}}, {{stage[four + 8][at]}}, now);
+      now = next;
+    }
+    __syncwarp();
+    fetch_span(span + kStages);
   }
 
   // The lane's sums are of the outputs `four` and `four` + 8, of the rows 2 * place and the next.
-  __shared__ float parts[kWarps][kRows][kTile];
+  await_fetches<0>();
+  __syncthreads();  // the ring is read
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    parts[warp][2 * place + i % 2][four + i / 2 * 8] = sums[i];
+    shared.parts[warp][2 * place + i % 2][four + i / 2 * 8] = sums[i];
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kTile; i += kWarps * kWarp) {
@@ -209,7 +202,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
     if (row >= args.rows || first + output >= args.outputs) continue;
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) sum += parts[w][row][output];
+    for (int w = 0; w < kWarps; ++w) sum += shared.parts[w][row][output];
     finish(args, row, first + output, sum);
   }
 }
@@ -225,13 +218,14 @@ template <typename X, typename W>
 void launch_shape(const LinearRowArgs& args, CUstream_st* stream) {
   switch (args.shape) {
     case 1:
-      return launch<X, W, 4, 4>(args, stream);
+      return launch<X, W, 4, 2>(args, stream);
     case 2:
-      return launch<X, W, 4, 8>(args, stream);
+      return launch<X, W, 4, 4>(args, stream);
     default:
       // Where blocks are few, each has more warps and ends sooner.
-      if (args.outputs <= kFewOutputs) return launch<X, W, 16, 2>(args, stream);
-      return launch<X, W, 8, 4>(args, stream);
+      if (args.outputs > kMostOfFew) return launch<X, W, 8, 2>(args, stream);
+      if constexpr (sizeof(X) == 1) return launch<X, W, 16, 1>(args, stream);
+      return launch<X, W, 12, 2>(args, stream);
   }
 }
 

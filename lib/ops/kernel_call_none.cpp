@@ -16,6 +16,9 @@ const char* hopper_attention_unsupported(const HopperAttentionArgs&) {
 const char* int8_linear_unsupported(const Int8LinearArgs&) {
   return "this diptych was built without CUDA";
 }
+const char* linear_row_unsupported(const LinearRowArgs&) {
+  return "this diptych was built without CUDA";
+}
 
 }  // namespace diptych::kernels
 

@@ -49,21 +49,28 @@ void check_arguments(const Tensor& y, const LinearOperand& x, const LinearOperan
   if (bias.defined()) ops::check_values(kOp, "bias", bias, {outputs}, y);
 }
 
-void kernel_of_few_rows(Tensor y, const LinearOperand& x, const LinearOperand& weight,
-                        const Tensor& bias, int shape = 0) {
-  const Tensor rows = x.values.contiguous();
+// x is contiguous.
+kernels::LinearRowArgs few_rows_args(const Tensor& y, const LinearOperand& x,
+                                     const LinearOperand& weight, const Tensor& bias) {
   kernels::LinearRowArgs args;
-  args.x = rows.data_ptr();
+  args.x = x.values.data_ptr();
   args.x_scales = x.scales.defined() ? x.scales.data_ptr<float>() : nullptr;
   args.weight = weight.values.data_ptr();
   args.scales = weight.scales.defined() ? weight.scales.data_ptr<float>() : nullptr;
   args.bias = bias.defined() ? bias.data_ptr() : nullptr;
   args.y = y.data_ptr();
-  args.rows = rows.size(0);
-  args.inputs = rows.size(1);
+  args.rows = x.values.size(0);
+  args.inputs = x.values.size(1);
   args.outputs = weight.values.size(0);
   args.dtype = ops::kernel_dtype(y);
   args.stored = ops::stored_of(weight.values);
+  return args;
+}
+
+void kernel_of_few_rows(Tensor y, const LinearOperand& x, const LinearOperand& weight,
+                        const Tensor& bias, int shape) {
+  const Tensor rows = x.values.contiguous();
+  kernels::LinearRowArgs args = few_rows_args(y, {rows, x.scales}, weight, bias);
   args.shape = shape;
   ops::launch(args, y.device());
 }
@@ -162,10 +169,16 @@ bool mixed_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, c
   return true;
 }
 
+// Several rows go to the kernel of few rows where it takes them, one always does.
 void plain_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
                 KernelPolicy policy) {
   const bool by_kernel = x.is_cuda() && policy != KernelPolicy::reference;
-  if (by_kernel && x.size(0) == 1) return kernel_of_few_rows(y, {x, {}}, weight, bias);
+  if (by_kernel && x.size(0) <= kernels::kMostPlainLinearRows) {
+    const Tensor rows = x.contiguous();
+    const kernels::LinearRowArgs args = few_rows_args(y, {rows, {}}, weight, bias);
+    if (args.rows == 1 || kernels::linear_row_unsupported(args) == nullptr)
+      return ops::launch(args, y.device());
+  }
   aten_product(y, x, weight.values, bias);
 }
 

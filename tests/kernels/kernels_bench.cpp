@@ -414,6 +414,10 @@ void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int 
   for (const Stored stored : {Stored::plain, Stored::e4m3, Stored::i8}) {
     for (const Weight& size : {kGateUp, kDown}) print(linear_case(size, 1, stored, options), 1);
   }
+  for (const std::int64_t rows : {2, 4, 8, 16}) {
+    for (const Weight& size : {kGateUp, kDown})
+      print(linear_case(size, rows, Stored::plain, options), rows);
+  }
   for (const Stored stored : {Stored::e4m3, Stored::i8}) {
     for (const std::int64_t rows : {2, 4, 8})
       print(linear_case(kGateUp, rows, stored, options), rows);

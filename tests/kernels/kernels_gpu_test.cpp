@@ -135,6 +135,10 @@ TEST_CASE("quantised weights meet a few rows") {
   check_linear_row_of_infinities(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
 }
 
+TEST_CASE("weights of 16 bits meet several rows") {
+  check_linear_row_plain(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
+}
+
 TEST_CASE("rows meet int8 weights as they are on compute capability 9.0" *
           doctest::test_suite(kSm90)) {
   if (!kernels::int8_linear_runs_here()) {
@@ -199,6 +203,19 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
   CHECK(text_of(kernels::linear_row(linear, nullptr)) == "there is no such shape");
   linear.inputs = (std::int64_t{1} << 30) + 1;
   CHECK(text_of(kernels::linear_row(linear, nullptr)) == "more than 2^30 inputs");
+
+  kernels::LinearRowArgs several;
+  const std::string too_many = "no rows, or more than such weights are multiplied with at once";
+  several.inputs = several.outputs = 16;
+  several.rows = 2;
+  CHECK(text_of(kernels::linear_row_unsupported(several)) == too_many);
+  several.dtype = kernels::DType::bf16;
+  CHECK(text_of(kernels::linear_row_unsupported(several)) == "");
+  several.inputs = 12;
+  CHECK(text_of(kernels::linear_row_unsupported(several)) == too_many);
+  several.inputs = 16;
+  several.rows = kernels::kMostPlainLinearRows + 1;
+  CHECK(text_of(kernels::linear_row_unsupported(several)) == too_many);
 
   kernels::Int8LinearArgs mixed;
   CHECK(text_of(kernels::int8_linear(mixed, nullptr)) == "inputs or outputs is below 1");

@@ -18,7 +18,7 @@ struct Size {
   std::int64_t inputs, outputs;
 };
 
-// What meets what: rows of e4m3 or plain ones, weights of e4m3 or int8.
+// What meets what: rows of e4m3 or plain ones, weights of e4m3, int8 or as the rows are.
 struct Kind {
   kernels::Stored weights;
   bool coded_rows;
@@ -30,6 +30,7 @@ struct Kind {
 constexpr Kind kKinds[] = {{kernels::Stored::e4m3, true, "e4m3 by e4m3"},
                            {kernels::Stored::e4m3, false, "rows by e4m3"},
                            {kernels::Stored::i8, false, "rows by int8"}};
+constexpr Kind kPlain = {kernels::Stored::plain, false, "rows by plain weights"};
 
 struct Call {
   Kind kind;
@@ -49,8 +50,12 @@ Call make_call(at::Generator& generator, const Kind& kind, std::int64_t rows, co
                at::ScalarType dtype, at::Device device) {
   const auto draw = [&](at::IntArrayRef sizes) { return at::randn(sizes, generator, at::kFloat); };
   Tensor x = draw({rows, size.inputs}).to(dtype);
-  const Tensor weight = draw_codes(generator, {size.outputs, size.inputs}, kind.weights);
-  const Tensor scales = (draw({size.outputs}).abs() + 0.5) / std::sqrt(size.inputs) / 100;
+  const bool plain = kind.weights == kernels::Stored::plain;
+  const double small = 1 / std::sqrt(static_cast<double>(size.inputs));
+  const Tensor weight = plain ? (draw({size.outputs, size.inputs}) * small).to(dtype)
+                              : draw_codes(generator, {size.outputs, size.inputs}, kind.weights);
+  const Tensor scales =
+      plain ? at::ones({size.outputs}) : (draw({size.outputs}).abs() + 0.5) * small / 100;
   const Tensor bias = draw({size.outputs}).to(dtype);
   Tensor x_scales = at::ones({rows});
   if (kind.coded_rows) {
@@ -64,7 +69,7 @@ Call make_call(at::Generator& generator, const Kind& kind, std::int64_t rows, co
           x.to(device),
           kind.coded_rows ? x_scales.to(device) : Tensor(),
           weight.to(device),
-          scales.to(device),
+          plain ? Tensor() : scales.to(device),
           bias.to(device),
           expected};
 }
@@ -74,7 +79,7 @@ kernels::LinearRowArgs args_of(const Call& call, const Tensor& y) {
   args.x = call.x.data_ptr();
   args.x_scales = call.kind.coded_rows ? call.x_scales.data_ptr<float>() : nullptr;
   args.weight = call.weight.data_ptr();
-  args.scales = call.scales.data_ptr<float>();
+  args.scales = call.scales.defined() ? call.scales.data_ptr<float>() : nullptr;
   args.bias = call.bias.data_ptr();
   args.y = y.data_ptr();
   args.rows = y.size(0);
@@ -176,6 +181,49 @@ void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel) {
           check_rows_alone(kernel, make_call(generator, kind, 8, size, dtype, kernel.device), dtype,
                            shape);
         }
+      }
+    }
+  }
+}
+
+void check_linear_row_plain(const Runner<kernels::LinearRowArgs>& kernel) {
+  at::Generator generator = at::detail::createCPUGenerator(34);
+  const auto run = [&](const Call& call, at::ScalarType dtype) {
+    const Field y = make_field(call.x.size(0), call.weight.size(0), Layout::packed,
+                               at::TensorOptions(dtype).device(kernel.device));
+    kernel.run(args_of(call, y.rows));
+    const Tensor rows = y.rows.clone();
+    CHECK(is_untouched_around(y, at::arange(rows.size(0))));
+    return rows;
+  };
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    // Less than a warp's piece, parts of pieces and tiles, every warp of a block and one turn more,
+    // and both sides of where a product is cut otherwise.
+    for (const Size& size : {Size{8, 5},
+                             {64, 16},
+                             {72, 37},
+                             {1040, 17},
+                             {1544, 33},
+                             {12288, 40},
+                             {1544, 4224},
+                             {1544, 4232},
+                             {520, 16383},
+                             {520, 16391}}) {
+      if (size.outputs > 4000 && kernel.device.is_cpu()) continue;
+      for (const std::int64_t rows : {2, 3, 8, 9, 15, 16}) {
+        const std::string what =
+            fmt::format("{} {} x {} -> {}", c10::toString(dtype), rows, size.inputs, size.outputs);
+        CAPTURE(what);
+        Call call = make_call(generator, kPlain, rows, size, dtype, kernel.device);
+        const Tensor all = run(call, dtype);
+        check_near(all, call.expected, dtype);
+        // Whatever rows come with them, and whatever is in those.
+        const Tensor x = call.x;
+        call.x = x.narrow(0, rows - 2, 2).contiguous();
+        CHECK(at::equal(run(call, dtype), all.narrow(0, rows - 2, 2)));
+        call.x = x.clone();
+        call.x.select(0, 0).fill_(std::numeric_limits<double>::infinity());
+        CHECK(at::equal(run(call, dtype).narrow(0, 1, rows - 1), all.narrow(0, 1, rows - 1)));
       }
     }
   }

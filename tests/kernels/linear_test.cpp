@@ -12,6 +12,10 @@ TEST_CASE("the reference multiplies quantised weights as float64 does") {
   check_linear_row_of_infinities(reference);
 }
 
+TEST_CASE("the reference multiplies several rows of 16 bits as float64 does") {
+  check_linear_row_plain({at::kCPU, kernels::linear_row_ref});
+}
+
 TEST_CASE("the reference multiplies rows and int8 weights as they are") {
   check_int8_linear({at::kCPU, kernels::int8_linear_ref});
 }
