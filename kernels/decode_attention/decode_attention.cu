@@ -9,6 +9,7 @@ constexpr int kThreads = 128;
 // head.
 constexpr int kFewHeads = 4, kMostHeads = 8;
 constexpr int kParts = kDecodeParts;  // 32 x 4 key heads fill the 132 multiprocessors of an H200
+constexpr int kPartsAtOnce = 8;       // of several rows, the fewest
 constexpr int kExtra = kDecodeExtra;
 constexpr std::int64_t kMaxDim = 256;
 constexpr std::int64_t kMaxRows = 65535;  // blocks of a grid in y and z
@@ -379,10 +380,10 @@ __device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, co
 }
 
 // The tile of a block of attend_tile. It has no queries where first_pair >= pairs.
-__device__ __forceinline__ TilePlace tile_place_of(const DecodeAttentionArgs& args) {
+__device__ __forceinline__ TilePlace tile_place_of(const DecodeAttentionArgs& args, int parts) {
   const std::int64_t sample = blockIdx.y;
   TilePlace place;
-  place.kv_head = static_cast<int>(blockIdx.x) / kParts;
+  place.kv_head = static_cast<int>(blockIdx.x) / parts;
   place.group = static_cast<int>(args.heads / args.kv_heads);
   place.first_row = args.query_starts == nullptr ? 0 : args.query_starts[sample];
   place.pairs = (static_cast<int>(end_row_of(args, sample)) - place.first_row) * place.group;
@@ -412,44 +413,65 @@ __device__ __forceinline__ void share_sums(const TileSums& r, float* shared, int
   }
 }
 
-// Joins the warps' sums of the tile's query `i`, a column in each thread.
-__device__ __forceinline__ void join_warps(const float* shared, int i, int thread, float* to) {
-  float most = kNone, sum = 0, total = 0;
+// Joins the warps' sums of the tile's queries, a column of each in each thread.
+__device__ __forceinline__ void join_warps(const DecodeAttentionArgs& args, const TilePlace& place,
+                                           int part, const float* shared, int thread) {
+  __shared__ float keeps[kTile][kWarps];
+  const int queries = min(kTile, place.pairs - place.first_pair);
+  const auto to = [&](int query) {
+    const int pair = place.first_pair + query;
+    return part_of(args, place.row(pair), place.head(pair), part);
+  };
+  if (thread < queries) {
+    float most = kNone, total = 0;
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w)
-    most = fmaxf(most, shared[(w * kTile + i) * kTileWidth + kTileDim]);
+    for (int w = 0; w < kWarps; ++w)
+      most = fmaxf(most, shared[(w * kTile + thread) * kTileWidth + kTileDim]);
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    const float* from = shared + (w * kTile + i) * kTileWidth;
-    const float keep = __expf(from[kTileDim] - most);
-    sum += from[thread] * keep;
-    total += from[kTileDim + 1] * keep;
+    for (int w = 0; w < kWarps; ++w) {
+      const float* from = shared + (w * kTile + thread) * kTileWidth + kTileDim;
+      const float keep = __expf(from[0] - most);
+      keeps[thread][w] = keep;
+      total += from[1] * keep;
+    }
+    to(thread)[kTileDim] = most;
+    to(thread)[kTileDim + 1] = total;
   }
-  to[thread] = sum;
-  if (thread == 0) {
-    to[kTileDim] = most;
-    to[kTileDim + 1] = total;
+  __syncthreads();
+  constexpr int kAtOnce = 4;
+  for (int first = 0; first < queries; first += kAtOnce) {
+    float sums[kAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w)
+        sums[i] += shared[(w * kTile + first + i) * kTileWidth + thread] * keeps[first + i][w];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < queries) to(first + i)[thread] = sums[i];
+    }
   }
 }
 
 // blockIdx: (key head, part of the keys), sample, tile of its queries. Every warp takes each fourth
 // chunk of the part.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArgs args) {
+__global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArgs args, int parts) {
   extern __shared__ float shared[];
   let_next_start();
   await_predecessors();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  const int g = lane / 4, t = lane % 4, part = static_cast<int>(blockIdx.x) % kParts;
+  const int g = lane / 4, t = lane % 4, part = static_cast<int>(blockIdx.x) % parts;
   const std::int64_t sample = blockIdx.y;
-  const TilePlace place = tile_place_of(args);
+  const TilePlace place = tile_place_of(args, parts);
   if (place.first_pair >= place.pairs) return;  // the whole block
 
   const std::int64_t count = keys_of(args, sample);
   const std::int64_t chunks = (count + kChunk - 1) / kChunk;
   // A part has at least a chunk for each warp.
   const std::int64_t each =
-      max((chunks + kParts - 1) / kParts, static_cast<std::int64_t>(kWarps)) * kChunk;
+      max((chunks + parts - 1) / parts, static_cast<std::int64_t>(kWarps)) * kChunk;
   const std::int64_t begin = part * each, end = min(begin + each, count);
   if (begin >= end) {  // the whole block
     const int pair = place.first_pair + thread;
@@ -475,14 +497,12 @@ __global__ void __launch_bounds__(kThreads) attend_tile(const DecodeAttentionArg
 
   share_sums(r, shared, warp, g, t);
   __syncthreads();
-  for (int i = 0; i < kTile && place.first_pair + i < place.pairs; ++i) {
-    const int pair = place.first_pair + i;
-    join_warps(shared, i, thread, part_of(args, place.row(pair), place.head(pair), part));
-  }
+  join_warps(args, place, part, shared, thread);
 }
 
+// Of each row and head, `count` parts, a multiple of kPartsAtOnce.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) join_parts(const DecodeAttentionArgs args) {
+__global__ void __launch_bounds__(kThreads) join_parts(const DecodeAttentionArgs args, int count) {
   __shared__ float keeps[kParts];
   let_next_start();
   await_predecessors();
@@ -491,19 +511,24 @@ __global__ void __launch_bounds__(kThreads) join_parts(const DecodeAttentionArgs
   const float* parts = part_of(args, row, head, 0);
   const std::int64_t width = dim + kExtra;
   // A lane for each part; all warps find the same.
-  float most = parts[lane * width + dim];
+  const bool mine = lane < count;
+  const float own = mine ? parts[lane * width + dim] : kNone;
+  float most = own;
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
-  const float keep = __expf(parts[lane * width + dim] - most);
-  const float weight = sum_lanes(parts[lane * width + dim + 1] * keep, kWarp);
+  const float keep = mine ? __expf(own - most) : 0.0f;
+  const float weight = sum_lanes(mine ? parts[lane * width + dim + 1] * keep : 0.0f, kWarp);
   if (thread < kParts) keeps[thread] = keep;
   __syncthreads();
   for (std::int64_t d = thread; d < dim; d += kThreads) {
     float sum = 0;
+    for (int first = 0; first < count; first += kPartsAtOnce) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      if (keeps[part] > 0) sum += parts[part * width + d] * keeps[part];
+      for (int i = 0; i < kPartsAtOnce; ++i) {
+        const int part = first + i;
+        if (keeps[part] > 0) sum += parts[part * width + d] * keeps[part];
+      }
     }
     static_cast<T*>(args.out)[(row * args.heads + head) * dim + d] = round_to<T>(sum / weight);
   }
@@ -518,16 +543,29 @@ std::int64_t shared_bytes(const DecodeAttentionArgs& args, int heads) {
   return teams * heads * (args.head_dim + kExtra) * static_cast<std::int64_t>(sizeof(float));
 }
 
+// Parts of the keys, for so many blocks that each has: as many as fill an H200, which has room for
+// 792. What is too many has no keys at first, and takes time all the same.
+int parts_for(std::int64_t others) {
+  constexpr std::int64_t kBlocks = 512;
+  int parts = kParts;
+  while (parts > kPartsAtOnce && parts * others > kBlocks) parts /= 2;
+  return parts;
+}
+
+// Returns the number of parts.
 template <typename T>
-void launch_tiles(const DecodeAttentionArgs& args, CUstream_st* stream) {
+int launch_tiles(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const std::int64_t group = args.heads / args.kv_heads;
   const std::int64_t most_rows = args.most_rows > 0 ? args.most_rows : args.rows;
   // Of samples with fewer rows, what is too many ends at once.
-  const dim3 blocks(static_cast<unsigned>(args.kv_heads * kParts),
-                    static_cast<unsigned>(args.samples),
-                    static_cast<unsigned>((most_rows * group + kTile - 1) / kTile));
+  const std::int64_t tiles = (most_rows * group + kTile - 1) / kTile;
+  const int parts = parts_for(args.kv_heads * args.samples * tiles);
+  const dim3 blocks(static_cast<unsigned>(args.kv_heads * parts),
+                    static_cast<unsigned>(args.samples), static_cast<unsigned>(tiles));
   constexpr std::size_t kBytes = kWarps * kTile * kTileWidth * sizeof(float);
-  launch_chained(args.rows <= kChainedRows, attend_tile<T>, blocks, kThreads, kBytes, stream, args);
+  launch_chained(args.rows <= kChainedRows, attend_tile<T>, blocks, kThreads, kBytes, stream, args,
+                 parts);
+  return parts;
 }
 
 template <typename T, int kHeads, int kCount>
@@ -543,8 +581,9 @@ void launch_parts(const DecodeAttentionArgs& args, CUstream_st* stream) {
 template <typename T, int kCount>
 void launch(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const bool in_tiles = kInPairs<T, kCount> && args.head_dim == kTileDim && args.rows > 1;
+  int parts = kParts;
   if (in_tiles) {
-    if constexpr (kInPairs<T, kCount>) launch_tiles<T>(args, stream);
+    if constexpr (kInPairs<T, kCount>) parts = launch_tiles<T>(args, stream);
   } else if (args.heads / args.kv_heads <= kFewHeads) {
     launch_parts<T, kFewHeads, kCount>(args, stream);
   } else {
@@ -552,7 +591,7 @@ void launch(const DecodeAttentionArgs& args, CUstream_st* stream) {
   }
   launch_chained(args.rows <= kChainedRows, join_parts<T>,
                  dim3(static_cast<unsigned>(args.heads), static_cast<unsigned>(args.rows)),
-                 kThreads, 0, stream, args);
+                 kThreads, 0, stream, args, parts);
 }
 
 }  // namespace

@@ -121,7 +121,9 @@ void launch(const LinearRowArgs& args, CUstream_st* stream) {
 
 template <typename X, typename W, int kCount>
 void launch_rows(const LinearRowArgs& args, CUstream_st* stream) {
+  constexpr int kFewRows = 8;
   if (args.rows == 1) return launch<X, W, kCount, 1>(args, stream);
+  if (args.rows <= kFewRows) return launch<X, W, kCount, kFewRows>(args, stream);
   launch<X, W, kCount, kMostLinearRows>(args, stream);
 }
 
@@ -139,8 +141,9 @@ bool in_plain_tiles(const LinearRowArgs& args) {
 }
 
 std::int64_t most_rows(const LinearRowArgs& args) {
-  if (args.stored == Stored::i8 || args.x_scales != nullptr) return kMostLinearRows;
-  return in_plain_tiles(args) ? kMostPlainLinearRows : 1;
+  const bool several =
+      args.stored == Stored::i8 || args.x_scales != nullptr || in_plain_tiles(args);
+  return several ? kMostLinearRows : 1;
 }
 
 }  // namespace

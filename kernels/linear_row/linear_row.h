@@ -19,8 +19,7 @@
 
 namespace diptych::kernels {
 
-inline constexpr std::int64_t kMostLinearRows = 8;        // with quantised weights
-inline constexpr std::int64_t kMostPlainLinearRows = 16;  // with others
+inline constexpr std::int64_t kMostLinearRows = 16;
 inline constexpr int kLinearShapes = 3;
 
 struct LinearRowArgs {
@@ -30,8 +29,8 @@ struct LinearRowArgs {
   const float* scales = nullptr;    // [outputs], of quantised weights
   const void* bias = nullptr;       // [outputs], or null
   void* y = nullptr;                // [rows, outputs], packed
-  // Up to kMostLinearRows of int8 weights and of e4m3 rows; up to kMostPlainLinearRows of 16 bits
-  // by 16-bit weights, if 8 divides the inputs and x and weight are multiples of 16 bytes; else 1.
+  // Up to kMostLinearRows of int8 weights, of e4m3 rows, and of 16 bits by 16-bit weights if 8
+  // divides the inputs and x and weight are multiples of 16 bytes; else 1.
   std::int64_t rows = 1;
   std::int64_t inputs = 0, outputs = 0;
   DType dtype = DType::f32;       // of plain x, bias, y

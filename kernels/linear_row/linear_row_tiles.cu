@@ -1,14 +1,14 @@
-// Quantised weights times a few rows on tensor cores: a block for 16 outputs of 8 rows, the inputs
-// dealt out to its warps. Multiplied one by one, the elements of a byte each would take longer than
-// they take to come from memory. Here one instruction multiplies 16 x 16 of them with all rows, and
-// what is left to a warp is to widen them, once for all rows.
+// Quantised weights times up to 16 rows on tensor cores: a block for 16 outputs of all rows, the
+// inputs dealt out to its warps. Multiplied one by one, the elements of a byte each would take
+// longer than they take to come from memory. Here one instruction multiplies 16 x 16 of them with
+// all rows, and what is left to a warp is to widen them, once for all rows.
 #include "kernels/device_fetch.cuh"
 #include "kernels/linear_row/linear_row_device.cuh"
 
 namespace diptych::kernels {
 namespace {
 
-constexpr int kRows = kMostLinearRows;     // of a tile
+constexpr int kEight = 8;                  // rows of an instruction
 constexpr int kParts = 4;                  // lanes that share a row of a step
 constexpr int kElements = 16;              // of a row that one lane takes in a step
 constexpr int kStep = kParts * kElements;  // of a row that a warp multiplies in a step
@@ -110,24 +110,28 @@ __device__ __forceinline__ Held<X> load_x(const X* from, bool inside) {
 // they are the same ones of the weights and of x: those that it has in a piece. The tensor cores
 // cut their sums off (Fasi et al., Numerical behavior of NVIDIA tensor cores, PeerJ CS 7:e330), so
 // they begin anew with every step, and what they have summed is added with rounding.
-template <typename X, typename W>
-__device__ __forceinline__ void add_step(float (&sums)[4], const Held<W>& low, const Held<W>& high,
-                                         const Held<X>& x) {
+template <typename X, typename W, int kHalves>
+__device__ __forceinline__ void add_step(float (&sums)[kHalves][4], const Held<W>& low,
+                                         const Held<W>& high, const Held<X> (&x)[kHalves]) {
   using T = typename Wide<X>::Type;
-  const Pairs a = widened<T>(low), b = widened<T>(high), c = widened<T>(x);
-  float part[4] = {};
+  const Pairs a = widened<T>(low), b = widened<T>(high);
 #pragma unroll
-  for (int i = 0; i < kProducts; ++i) {
-    multiply<T>(part, a.at[2 * i], b.at[2 * i], a.at[2 * i + 1], b.at[2 * i + 1], c.at[2 * i],
-                c.at[2 * i + 1]);
+  for (int h = 0; h < kHalves; ++h) {
+    const Pairs c = widened<T>(x[h]);
+    float part[4] = {};
+#pragma unroll
+    for (int i = 0; i < kProducts; ++i) {
+      multiply<T>(part, a.at[2 * i], b.at[2 * i], a.at[2 * i + 1], b.at[2 * i + 1], c.at[2 * i],
+                  c.at[2 * i + 1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[h][i] += part[i];
   }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sums[i] += part[i];
 }
 
 // A warp takes every kWarps-th span of the block's rows, kStages of them on their way at once. No
-// warp waits for another before the end.
-template <typename X, typename W, int kWarps, int kStages>
+// warp waits for another before the end. kHalves eights of rows.
+template <typename X, typename W, int kWarps, int kStages, int kHalves>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const LinearRowArgs args) {
   let_next_start();
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile;  // output
@@ -138,10 +142,14 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
   // nobody's.
   const auto last = static_cast<int>(min(args.outputs - first, std::int64_t{kTile}) - 1);
   const W* weight = static_cast<const W*>(args.weight) + first * args.inputs;
-  const X* x =
-      static_cast<const X*>(args.x) + (four < args.rows ? four : args.rows - 1) * args.inputs;
+  const X* x[kHalves];
+#pragma unroll
+  for (int h = 0; h < kHalves; ++h) {
+    const std::int64_t row = min(std::int64_t{h * kEight + four}, args.rows - 1);
+    x[h] = static_cast<const X*>(args.x) + row * args.inputs;
+  }
 
-  constexpr int kStride = kWarps * kSpan, kAtOnce = kWarp / kVectors;
+  constexpr int kStride = kWarps * kSpan, kAtOnce = kWarp / kVectors, kRows = kHalves * kEight;
   const int inputs = static_cast<int>(args.inputs), begin = warp * kSpan;
   const int spans = begin < inputs ? (inputs - begin + kStride - 1) / kStride : 0;
   union Shared {
@@ -164,15 +172,17 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
     }
     end_of_fetches();
   };
-  const auto load_step = [&](int step) {
+  const auto load_step = [&](Held<X>(&to)[kHalves], int step) {
     const int at = begin + step / kSteps * kStride + step % kSteps * kStep + place * kElements;
-    return load_x<X>(x + at, at < inputs);
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) to[h] = load_x<X>(x[h] + at, at < inputs);
   };
 
   for (int span = 0; span < kStages; ++span) fetch_span(span);
   await_predecessors();
-  float sums[4] = {};
-  Held<X> now = load_step(0);
+  float sums[kHalves][4] = {};
+  Held<X> rows[kSteps][kHalves];
+  load_step(rows[0], 0);
 #pragma unroll 1
   for (int span = 0; span < spans; ++span) {
     await_fetches<kStages - 1>();
@@ -180,10 +190,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
     const uint4(&stage)[kTile][kVectors] = own[span % kStages];
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      const Held<X> next = load_step(kSteps * span + s + 1);
+      load_step(rows[(s + 1) % kSteps], kSteps * span + s + 1);
       const int at = column(four, s * kParts + place);
-      add_step<X, W>(sums, {{stage[four][at]}}, {{stage[four + 8][at]}}, now);
-      now = next;
+      add_step<X, W, kHalves>(sums, {{stage[four][at]}}, {{stage[four + 8][at]}}, rows[s]);
     }
     __syncwarp();
     fetch_span(span + kStages);
@@ -193,8 +202,11 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
   await_fetches<0>();
   __syncthreads();  // the ring is read
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    shared.parts[warp][2 * place + i % 2][four + i / 2 * 8] = sums[i];
+  for (int h = 0; h < kHalves; ++h) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      shared.parts[warp][h * kEight + 2 * place + i % 2][four + i / 2 * 8] = sums[h][i];
+    }
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kTile; i += kWarps * kWarp) {
@@ -210,8 +222,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
 template <typename X, typename W, int kWarps, int kStages>
 void launch(const LinearRowArgs& args, CUstream_st* stream) {
   const auto blocks = static_cast<unsigned>((args.outputs + kTile - 1) / kTile);
-  launch_chained(true, linear_tiles_kernel<X, W, kWarps, kStages>, blocks, kWarps * kWarp, 0,
-                 stream, args);
+  const auto kernel = args.rows <= kEight ? linear_tiles_kernel<X, W, kWarps, kStages, 1>
+                                          : linear_tiles_kernel<X, W, kWarps, kStages, 2>;
+  launch_chained(true, kernel, blocks, kWarps * kWarp, 0, stream, args);
 }
 
 template <typename X, typename W>

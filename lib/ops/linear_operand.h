@@ -54,10 +54,10 @@ bool quantizes_rows(Quantization weight, std::int64_t rows);
 // As linear() of a plain weight. fp8: more rows than one are quantised, too; more than 8 are
 // multiplied in e4m3 (on CUDA by cuBLASLt or CUTLASS, for bfloat16 and float16, sizes that 16
 // divides, and compute capability 8.9 or newer: InputError elsewhere; the reference sums in
-// float32). int8: more rows than 8 are multiplied with a copy of the weight in their dtype, made
+// float32). int8: more rows than 16 are multiplied with a copy of the weight in their dtype, made
 // for the call, or, from kFewestMixedRows on, with the weight as it is, if the device has a kernel
 // for that (has_mixed_kernel), they are bfloat16 or float16 and rows begin at multiples of 16
-// bytes. Up to 8 rows of either are summed in float32, those of int8 and a single one of fp8
+// bytes. Up to 16 rows of either are summed in float32, those of int8 and a single one of fp8
 // unrounded. From 2 rows on, a tuning may choose for bfloat16 among the ways that its sizes allow
 // (impossible_choice()).
 Tensor linear(const Tensor& x, const LinearOperand& weight, const Tensor& bias,

@@ -214,7 +214,7 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
   several.inputs = 12;
   CHECK(text_of(kernels::linear_row_unsupported(several)) == too_many);
   several.inputs = 16;
-  several.rows = kernels::kMostPlainLinearRows + 1;
+  several.rows = kernels::kMostLinearRows + 1;
   CHECK(text_of(kernels::linear_row_unsupported(several)) == too_many);
 
   kernels::Int8LinearArgs mixed;

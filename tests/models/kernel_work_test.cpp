@@ -75,24 +75,24 @@ TEST_CASE("mot_work: FLOP and bytes of two layers, by hand") {
 }
 
 TEST_CASE("mot_work: fp8 quantises what attention gives, and few rows are no e4m3 product") {
-  const auto found = work(image_plan(8, {12, 10}), Quantization::fp8);
-  CHECK(found.at("qkv_proj gen").bytes == 2 * (192 + 192 + 512 + 32));
+  const auto found = work(image_plan(9, {13, 11}), Quantization::fp8);
+  CHECK(found.at("qkv_proj gen").bytes == 2 * (192 + 216 + 576 + 32));
   CHECK(found.at("qkv_proj gen").fp8);
   CHECK(found.at("qkv_proj und").bytes == 2 * (192 + 48 + 128 + 32));
   CHECK_FALSE(found.at("qkv_proj und").fp8);
-  CHECK(found.at("quantise rows").bytes == 2 * (256 + 192) + 64 + 48);
-  CHECK(found.at("norm").bytes == 320 + 240 + 2 * (3 * 320 + 240) + (3 * 256 + 192) + (4 * 256));
-  CHECK(found.at("silu x gate").bytes == 36 * (64 + 20));
+  CHECK(found.at("quantise rows").bytes == 2 * (288 + 216) + 64 + 48);
+  CHECK(found.at("norm").bytes == 352 + 264 + 2 * (3 * 352 + 264) + (3 * 288 + 216) + (4 * 288));
+  CHECK(found.at("silu x gate").bytes == 40 * (64 + 20));
   CHECK_FALSE(found.contains("dequantise weights"));
 }
 
 TEST_CASE("mot_work: attention in fp8 quantises what it reads, and its output") {
-  const MotPlan plan = image_plan(8, {12, 10});
+  const MotPlan plan = image_plan(9, {13, 11});
   const auto plain = work(plan, Quantization::fp8);
   const auto found = work(plan, Quantization::fp8, {.fp8_attention = true});
   CHECK(found.at("quantise rows").bytes == 64 + 48);  // the markers' output
-  CHECK(found.at("quantise q, k and v").bytes == 2 * (256 + 2 * 352 + 128 + 176 + 64));
-  CHECK(found.at("attention gen").bytes == 2 * (2 * 128 + 176));
+  CHECK(found.at("quantise q, k and v").bytes == 2 * (288 + 2 * 384 + 144 + 192 + 72));
+  CHECK(found.at("attention gen").bytes == 2 * (2 * 144 + 192));
   CHECK(found.at("attention gen").flops == plain.at("attention gen").flops);
   CHECK(found.at("attention gen").fp8);
   CHECK(found.at("attention und") == plain.at("attention und"));
@@ -111,8 +111,8 @@ TEST_CASE("mot_work: generation rows that one kernel multiplies and activates") 
 }
 
 TEST_CASE("mot_work: of int8 weights many rows take a plain copy") {
-  const auto found = work(image_plan(8, {12, 10}), Quantization::int8);
-  CHECK(found.at("qkv_proj gen").bytes == 2 * (256 + 256 + 512 + 32));
+  const auto found = work(image_plan(9, {13, 11}), Quantization::int8);
+  CHECK(found.at("qkv_proj gen").bytes == 2 * (256 + 288 + 576 + 32));
   CHECK(found.at("qkv_proj und").bytes == 2 * (192 + 64 + 128 + 32));
   // qkv, o, gate and up, down: a byte and a scale a row, and two bytes.
   CHECK(found.at("dequantise weights").bytes == 2 * (192 + 256 + 96 + 128 + 384 + 512 + 160 + 256));
@@ -122,8 +122,8 @@ TEST_CASE("mot_work: of int8 weights many rows take a plain copy") {
 TEST_CASE("mot_work: of int8 weights many rows take no copy where a kernel needs none") {
   TuningTable table;
   const TunedShape down = {8, 16, 0};
-  table.add({TunedKernel::linear_int8, down, 9, 16, static_cast<int>(Int8Product::mixed_64), {}});
-  const MotPlan plan = image_plan(8, {12, 10});
+  table.add({TunedKernel::linear_int8, down, 17, 18, static_cast<int>(Int8Product::mixed_64), {}});
+  const MotPlan plan = image_plan(9, {13, 11});
   const auto copied = work(plan, Quantization::int8, {.tuning = &table});
   const auto mixed = work(plan, Quantization::int8, {.tuning = &table, .mixed_kernel = true});
   CHECK((copied == work(plan, Quantization::int8)));
@@ -139,7 +139,7 @@ TEST_CASE("mot_work: products are those that a tuning chooses") {
   };
   choose(TunedKernel::linear_int8, {16, 8, 0}, Int8Product::copy);
   choose(TunedKernel::linear_fp8, {64, 32, 0}, Fp8Product::cutlass);
-  const MotPlan plan = image_plan(8, {12, 10});
+  const MotPlan plan = image_plan(9, {13, 11});
   const auto plain = work(plan, Quantization::int8);
   const auto tuned = work(plan, Quantization::int8, {.tuning = &table});
   // The weights of qkv for the four markers, in two layers: a copy is made of them, and read.

@@ -548,10 +548,12 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
   for (const std::int32_t count : {1, 2, 31, 33, 257, 700}) cases.push_back({{1}, {count}, false});
   // The markers of a picture of 1024x1024.
   const FewRows markers = {{2, 2}, {4162, 4098}, false, 4170};
+  // Of so many rows keys are split into fewer parts.
+  const FewRows drafts = {{16, 5}, {2100, 930}, false, 2110};
   for (const at::ScalarType dtype : kDtypes) {
     for (const Heads& h : {Heads{28, 4, 128}, Heads{4, 2, 16}, Heads{3, 3, 64}, Heads{24, 2, 32}}) {
       std::vector<FewRows> of_heads = cases;
-      if (h.head_dim == 128) of_heads.push_back(markers);
+      if (h.head_dim == 128) of_heads.insert(of_heads.end(), {markers, drafts});
       for (const FewRows& few : of_heads) {
         check_few_rows(few, h, dtype, generator, device, policy);
       }

@@ -105,11 +105,11 @@ TEST_CASE("fp8 products on the GPU refuse what they have no kernel for") {
         at::ones({outputs, inputs}, at::TensorOptions(kGpu)).to(at::kFloat8_e4m3fn),
         at::ones({outputs}, at::TensorOptions(kGpu))};
   };
-  const Tensor x = at::ones({9, 24}, at::TensorOptions(kGpu).dtype(at::kBFloat16));
+  const Tensor x = at::ones({17, 24}, at::TensorOptions(kGpu).dtype(at::kBFloat16));
   CHECK_THROWS_WITH_AS(linear(x, weight(16, 24), {}, KernelPolicy::automatic),
                        doctest::Contains("a weight of 16 x 24, expected multiples of 16"),
                        InputError);
-  CHECK_THROWS_WITH_AS(linear(at::ones({9, 16}, at::TensorOptions(kGpu)), weight(16, 16), {},
+  CHECK_THROWS_WITH_AS(linear(at::ones({17, 16}, at::TensorOptions(kGpu)), weight(16, 16), {},
                               KernelPolicy::automatic),
                        doctest::Contains("these are float32"), InputError);
 }

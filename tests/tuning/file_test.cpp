@@ -98,7 +98,7 @@ TEST_CASE("a foreign or broken tuning file is refused with its key") {
        "choices[1].choice: found \"copy\", expected row_kernel, cublas, cutlass, "
        "row_kernel_4x4, row_kernel_4x8"},
       {"/choices/1/choice", "row_kernel",
-       "choices[1].choice: found row_kernel for rows 4 to 4096, but row kernels take at most 8 "
+       "choices[1].choice: found row_kernel for rows 4 to 4096, but row kernels take at most 16 "
        "rows"},
       {"/choices/1/choice", nullptr, "choices[1].choice: not there"},
       {"/choices/1/shape/width", 3,

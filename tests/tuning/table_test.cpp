@@ -55,12 +55,13 @@ TEST_CASE("a product takes what was measured, else the usual") {
   CHECK(fp8(4, &table, kQkv) == Fp8Product::cutlass);
   CHECK(fp8(4, nullptr, kQkv) == Fp8Product::row_kernel);
   CHECK(fp8(4, &table, kDown) == Fp8Product::row_kernel);
-  CHECK(fp8(9, &table, kQkv) == Fp8Product::cublas);
-  CHECK(fp8(9, &table, kDown) == Fp8Product::cutlass);  // cuBLASLt has no such sums
+  CHECK(fp8(16, &table, kQkv) == Fp8Product::row_kernel);
+  CHECK(fp8(17, &table, kQkv) == Fp8Product::cublas);
+  CHECK(fp8(17, &table, kDown) == Fp8Product::cutlass);  // cuBLASLt has no such sums
   CHECK(choose_int8_product(&table, 4, kQkv[0], kQkv[1]) == Int8Product::copy);
   CHECK(choose_int8_product(nullptr, 4, kQkv[0], kQkv[1]) == Int8Product::row_kernel);
-  CHECK(choose_int8_product(&table, 8, kQkv[0], kQkv[1]) == Int8Product::row_kernel);
-  CHECK(choose_int8_product(&table, 9, kQkv[0], kQkv[1]) == Int8Product::copy);
+  CHECK(choose_int8_product(&table, 16, kQkv[0], kQkv[1]) == Int8Product::row_kernel);
+  CHECK(choose_int8_product(&table, 17, kQkv[0], kQkv[1]) == Int8Product::copy);
   CHECK(choose_int8_product(nullptr, 2047, kQkv[0], kQkv[1]) == Int8Product::copy);
   CHECK(choose_int8_product(nullptr, 2048, kQkv[0], kQkv[1]) == Int8Product::mixed_256);
   CHECK(choose_int8_product(nullptr, 2048, kQkv[0], kQkv[1] + 8) == Int8Product::copy);
@@ -120,9 +121,9 @@ TEST_CASE("a table refuses what contradicts itself or cannot be") {
   CHECK(refused(fp8_class(8, 9, Fp8Product::cublas)) ==
         "rows: [8, 9] overlaps [4, 8] of the same kernel and shape");
   CHECK(refused(fp8_class(9, 20, Fp8Product::row_kernel)) ==
-        "choice: found row_kernel for rows 9 to 20, but row kernels take at most 8 rows");
-  CHECK(refused(fp8_class(4, 9, Fp8Product::row_kernel_4x8)) ==
-        "choice: found row_kernel_4x8 for rows 4 to 9, but row kernels take at most 8 rows");
+        "choice: found row_kernel for rows 9 to 20, but row kernels take at most 16 rows");
+  CHECK(refused(fp8_class(9, 17, Fp8Product::row_kernel_4x8)) ==
+        "choice: found row_kernel_4x8 for rows 9 to 17, but row kernels take at most 16 rows");
   CHECK(refused(fp8_class(1, 3, Fp8Product::row_kernel)) ==
         "rows: found [1, 3], expected the first and the last, from 2 on");
   CHECK(refused(fp8_class(20, 10, Fp8Product::cublas)) ==
