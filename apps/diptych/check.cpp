@@ -51,11 +51,8 @@ void require_something_to_check(const CheckOptions& options) {
   const bool gates = options.gates.any();
   const bool probes = !options.probes.empty() || !options.probe_file.empty();
   require_possible(options.gates);
-  if (gates && options.against.empty()) {
-    throw InputError(
-        "check: --min-ssim, --min-ms-ssim, --min-psnr, --max-abs and --min-cosine need --against "
-        "REF");
-  }
+  if (gates && options.against.empty())
+    throw InputError(Setting::of(options.gates.first()), "needs --against REF");
   if (!gates && !options.against.empty()) {
     throw InputError(Setting::of("against"),
                      "needs --min-ssim, --min-ms-ssim, --min-psnr, --max-abs or --min-cosine");

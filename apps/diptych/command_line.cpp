@@ -56,11 +56,12 @@ bool on_command_line(const CLI::App& app, const CLI::Option* option) {
   });
 }
 
-// The option's flag, or its variable where that is how it was given.
-std::string given_name(const CLI::App& app, const CLI::Option& option) {
-  const bool by_variable =
-      !option.get_envname().empty() && option.count() > 0 && !on_command_line(app, &option);
-  return by_variable ? option.get_envname() : option.get_name();
+// What the setting of this label is called where it was given.
+std::string place_of(const CLI::App& app, const std::string& label) {
+  const CLI::Option* option =
+      label.starts_with("--") ? chosen(app).get_option_no_throw(label) : nullptr;
+  if (option == nullptr) option = app.get_option_no_throw(label);
+  return option == nullptr ? label : given_name(app, *option);
 }
 
 // The text behind the last `word`, or nothing.
@@ -311,14 +312,20 @@ std::string describe_unknown_argument(const CLI::App& app) {
                      hint, &verb == &app ? "" : verb.get_name() + " ");
 }
 
+std::string given_name(const CLI::App& app, const CLI::Option& option) {
+  const bool by_variable =
+      !option.get_envname().empty() && option.count() > 0 && !on_command_line(app, &option);
+  return by_variable ? option.get_envname() : option.get_name();
+}
+
 std::string error_text(const CLI::App& app, const InputError& error) {
   const SettingProblem* problem = error.problem();
   if (problem == nullptr) return error.what();
-  const std::string& label = problem->setting.label;
-  const CLI::Option* option =
-      label.starts_with("--") ? chosen(app).get_option_no_throw(label) : nullptr;
-  if (option == nullptr) option = app.get_option_no_throw(label);
-  return problem_text(*problem, {option == nullptr ? label : given_name(app, *option)});
+  SettingProblem placed = *problem;
+  for (auto& part : placed.text) {
+    if (Setting* other = std::get_if<Setting>(&part)) other->label = place_of(app, other->label);
+  }
+  return problem_text(placed, {place_of(app, problem->setting.label)});
 }
 
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error) {

@@ -11,6 +11,7 @@
 
 namespace CLI {
 class App;
+class Option;
 class ParseError;
 }  // namespace CLI
 
@@ -34,9 +35,11 @@ std::vector<std::string> reversed_arguments(int argc, char** argv);
 
 // The message for an argument that nothing took, with the nearest flag or verb.
 std::string describe_unknown_argument(const CLI::App& app);
-// The error's message with the variable in the place of its setting's flag, where that is how it
-// was given. Of flags that the parser reads from variables; lib/config knows the places of the
-// others.
+// The option's flag, or its variable where that is how it was given.
+std::string given_name(const CLI::App& app, const CLI::Option& option);
+// The error's message with variables in the place of the flags of its settings, where that is how
+// they were given. Of flags that the parser reads from variables; lib/config knows the places of
+// the others.
 std::string error_text(const CLI::App& app, const InputError& error);
 // "generate: --steps: given without a value; expected N".
 std::string describe_parse_error(const CLI::App& app, const CLI::ParseError& error);

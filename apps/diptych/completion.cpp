@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -38,6 +39,12 @@ struct Program {
   std::vector<Flag> flags;  // that may stand before a verb
 };
 
+// Not what stands for a value, as "N" and "cuda:N" do.
+bool is_literal(std::string_view word) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789-_.";
+  return !word.empty() && word.find_first_not_of(kLetters) == std::string_view::npos;
+}
+
 // "batched|sequential" -> both; a type name such as FILE has none.
 std::vector<std::string> choices_of(const CLI::Option& option) {
   std::vector<std::string> choices;
@@ -45,7 +52,8 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
   if (type.find('|') == std::string::npos) return choices;
   for (std::size_t begin = 0; begin <= type.size();) {
     const std::size_t end = std::min(type.find('|', begin), type.size());
-    choices.push_back(type.substr(begin, end - begin));
+    if (std::string word = type.substr(begin, end - begin); is_literal(word))
+      choices.push_back(std::move(word));
     begin = end + 1;
   }
   return choices;
@@ -107,11 +115,14 @@ std::string plain_words(std::string_view text) {
   return plain;
 }
 
-// Offers these words, or files where there are none.
+// Offers these words, or files where there are none; one line is one of them, whatever blanks are
+// in it.
 std::string bash_reply(const std::vector<std::string>& words) {
   const std::string of =
       words.empty() ? std::string("-f") : fmt::format("-W '{}'", fmt::join(words, " "));
-  return fmt::format("COMPREPLY=($(compgen -P \"$prefix\" {} -- \"$word\"))", of);
+  // Files are escaped, and folders end in "/"; a word that is also a folder's name does not.
+  const char* kind = words.empty() ? "compopt -o filenames 2> /dev/null; " : "";
+  return kind + fmt::format("mapfile -t COMPREPLY < <(compgen -P \"$prefix\" {} -- \"$word\")", of);
 }
 
 // One line of a case: the values of a flag, by "VERB FLAG".
@@ -159,7 +170,7 @@ std::string bash_script(const Program& program) {
     script += fmt::format("    {}) if [[ $word == -* ]]; then {}; else {}; fi;;\n", verb.name,
                           bash_reply(names_of(verb.flags)), bash_reply(verb.choices));
   }
-  return script + "  esac\n}\ncomplete -o filenames -F _diptych diptych\n";
+  return script + "  esac\n}\ncomplete -F _diptych diptych\n";
 }
 
 // The arguments of _arguments, one a line; "=" and "+": the value may follow in the same word.

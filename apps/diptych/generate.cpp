@@ -61,7 +61,8 @@ void add_generate(CLI::App& app, Run& run) {
   const auto flags = std::make_shared<RequestFlags>();
   add_request_flags(*verb, *flags);
   verb->add_flag("--check-config", flags->check_config,
-                 "check flags, stage config and inputs without loading weights, and stop")
+                 "check flags, stage config and inputs without loading weights, and stop; without "
+                 "a prompt, what does not depend on it")
       ->envname("DIPTYCH_CHECK_CONFIG");
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {

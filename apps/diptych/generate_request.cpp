@@ -211,12 +211,17 @@ void make_job(CheckedRequest& request, const Options& options) {
   request.job->read_inputs();
 }
 
-CheckedRequest check_request(Resolved& resolved, Log& log) {
+void check_meaning(Resolved& resolved) {
   Options& options = resolved.options;
   require_meaning(resolved, "--");
   // Variables may be for other requests.
   if (!writes_plan(options.run)) options.think_output.clear();
   if (options.run.makes != MediaKind::clip) options.contact_sheet.clear();
+}
+
+CheckedRequest check_request(Resolved& resolved, Log& log) {
+  Options& options = resolved.options;
+  check_meaning(resolved);
   read_stdin_and_files(options.run.inputs);
   require_runnable(options);
   std::vector<fs::path> paths;
@@ -237,6 +242,17 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
   }
   log.mark("the request is checked");
   return request;
+}
+
+// What a run would refuse whatever it reads.
+void check_without_inputs(Resolved& resolved, Log& log) {
+  RunConfig& run = resolved.options.run;
+  check_meaning(resolved);
+  if (writes_results(run)) {
+    const std::unique_ptr<MadeFolder> trace_folder = place_trace(run.trace);
+    check_results_apart(resolved.options, plan_paths(resolved));
+  }
+  if (!run.model.empty()) open_session(run, log);
 }
 
 }  // namespace
@@ -278,14 +294,16 @@ int generate_request(Resolved& resolved, const std::vector<ParallelDegrees>& way
 
 int check_request_config(Resolved& resolved, Log& log) {
   const RunConfig& run = resolved.options.run;
-  if (run.inputs.empty()) {
-    require_meaning(resolved, "--");
-    if (!run.model.empty()) require_folder(run.model, Setting::of("model"));
-  } else {
+  std::string_view missing;
+  if (!run.inputs.empty()) {
     check_request(resolved, log);
+  } else {
+    check_without_inputs(resolved, log);
+    const bool needs_model = run.model.empty() && run.load_format != LoadFormat::dummy;
+    missing = needs_model ? ", but a run needs a prompt and a model" : ", but a run needs a prompt";
   }
   const fs::path& config = resolved.options.config;
-  fmt::print("{}: valid\n", config.empty() ? "configuration" : config.string());
+  fmt::print("{}: valid{}\n", config.empty() ? "configuration" : config.string(), missing);
   return 0;
 }
 

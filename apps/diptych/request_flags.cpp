@@ -27,22 +27,23 @@ bool any_family_reads(MediaKind kind) {
 }
 
 void add_inputs(CLI::App& verb) {
-  const auto add = [&](const char* names, const char* value, const std::string& help) {
+  const auto add = [&](std::string_view names, const char* value, const std::string& help) {
     // read_request_inputs() reads the values, because the order of all of them counts.
-    verb.add_option(names, CLI::callback_t([](const CLI::results_t&) { return true; }), help)
+    verb.add_option(std::string(names), CLI::callback_t([](const CLI::results_t&) { return true; }),
+                    help)
         ->type_name(value)
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
-  add("-p,--prompt", "TEXT",
+  add(kPromptFlags, "TEXT",
       "what to paint, change or answer; may be empty; - reads it from stdin, @FILE from a file (@@ "
       "begins a prompt that begins with @); may be repeated: its order with -i counts");
-  add("-f,--prompt-file,--file", "FILE", "the same as -p @FILE");
-  add("-i,--image,-r,--ref-image,--input-image", "FILE",
+  add(kPromptFileFlags, "FILE", "the same as -p @FILE");
+  add(kImageFlags, "FILE",
       fmt::format("a picture to read ({}); - reads it from stdin; may be repeated",
                   readable_pictures()));
   if (any_family_reads(MediaKind::clip))
-    add("--video", "FILE",
+    add(kVideoFlags, "FILE",
         "a video to read, in any format that FFmpeg knows, or a folder of PNG frames; - reads it "
         "from stdin; may be repeated");
 }
@@ -129,8 +130,23 @@ void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {
       ->envname("DIPTYCH_PRINT_CONFIG");
 }
 
+std::vector<std::string> variables_of_verbs(const CLI::App& verb) {
+  std::vector<std::string> names;
+  const auto add_of = [&](const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options()) {
+      if (!option->get_envname().empty()) names.push_back(option->get_envname());
+    }
+  };
+  const CLI::App* program = verb.get_parent();
+  if (program == nullptr) return names;
+  add_of(*program);
+  for (const CLI::App* each : program->get_subcommands({})) add_of(*each);
+  return names;
+}
+
 // CLI11 notes each option it meets, and keeps the values of each in order.
 void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
+  flags.variables = variables_of_verbs(verb);
   const CLI::Option* prompt_file = verb.get_option("--prompt-file");
   std::map<const CLI::Option*, MediaKind> kinds = {
       {verb.get_option("--prompt"), MediaKind::text},

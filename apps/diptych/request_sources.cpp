@@ -32,16 +32,25 @@ std::set<std::string> variables_left_out(FieldChoice takes) {
   return names;
 }
 
-// The variable that counts instead of one named after an alias: "DIPTYCH_STEPS" for
-// "DIPTYCH_NUM_STEPS". "" if it is not named after an alias.
+// What counts instead of a variable that is named after another name of a flag: "DIPTYCH_STEPS" for
+// "DIPTYCH_NUM_STEPS". "" if it is not named so.
 std::string variable_of_alias(std::string_view variable) {
+  const auto is_in = [&](std::string_view flags) {
+    return std::ranges::any_of(long_names(flags), [&](std::string_view name) {
+      return environment_name(name) == variable;
+    });
+  };
+  const auto first = [](std::string_view flags) {
+    return environment_name(long_names(flags).front());
+  };
   for (const Field& field : all_flags()) {
-    for (const std::string_view alias : long_names(field.aliases)) {
-      if (environment_name(alias) == variable)
-        return environment_name(long_names(field.flags).front());
-    }
+    if (is_in(field.aliases)) return first(field.flags);
   }
-  return {};
+  for (const FlagGroup& group : all_flag_groups()) {
+    if (is_in(group.aliases)) return first(group.flags);
+  }
+  if (is_in(kPromptFileFlags)) return first(kPromptFlags) + "=@FILE";
+  return is_in(kImageFlags) ? first(kImageFlags) : "";
 }
 
 }  // namespace
@@ -61,18 +70,12 @@ Sources sources_of(const RequestFlags& flags, FieldChoice takes) {
           find_demos(), all_family_configs(), std::move(file)};
 }
 
-void warn_of_idle_variables(Log& log, FieldChoice takes) {
-  std::vector<std::string> names = {
-      "DIPTYCH_PRINT_CONFIG", "DIPTYCH_CHECK_CONFIG", "DIPTYCH_LOG_LEVEL", "DIPTYCH_VERBOSE",
-      "DIPTYCH_QUIET", "DIPTYCH_PROMPT", "DIPTYCH_IMAGE", "DIPTYCH_VIDEO",
-      // other verbs', the set-up's and the tests'
-      "DIPTYCH_PROBE", "DIPTYCH_PROBES", "DIPTYCH_CASE", "DIPTYCH_DIFF", "DIPTYCH_JSON",
-      "DIPTYCH_TENSORS", "DIPTYCH_BENCH_JSON", "DIPTYCH_FILTER", "DIPTYCH_TOLERANCE",
-      "DIPTYCH_AGAINST", "DIPTYCH_OUTPUT_DIR", "DIPTYCH_BATCH_SIZE", "DIPTYCH_RESUME",
-      "DIPTYCH_SHARD", "DIPTYCH_REPLAY", "DIPTYCH_PROMPTS", "DIPTYCH_PICTURES", "DIPTYCH_SIZES",
-      "DIPTYCH_REPEATS", "DIPTYCH_WARMUP", "DIPTYCH_WARMUP_STEPS", "DIPTYCH_LAUNCHES",
-      "DIPTYCH_KERNEL_TIMES", "DIPTYCH_FLOOR", "DIPTYCH_SAVE_DIR", "DIPTYCH_DATASET_FORMAT",
-      "DIPTYCH_MAX_SAMPLES", "DIPTYCH_CUDA", "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"};
+void warn_of_idle_variables(Log& log, std::vector<std::string> names, FieldChoice takes) {
+  for (const char* of_set_up_and_tests :
+       {"DIPTYCH_CUDA", "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"})
+    names.emplace_back(of_set_up_and_tests);
+  for (const std::string_view flags : {kPromptFlags, kImageFlags, kVideoFlags})
+    names.push_back(environment_name(long_names(flags).front()));
   const auto add = [&](std::string_view flags) {
     for (const std::string_view name : long_names(flags)) names.push_back(environment_name(name));
   };
@@ -92,7 +95,7 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
 
 Resolved resolve_request(const RequestFlags& flags, Log& log, FieldChoice takes,
                          Resolved (*how)(const Sources&)) {
-  warn_of_idle_variables(log, takes);
+  warn_of_idle_variables(log, flags.variables, takes);
   Resolved resolved = how(sources_of(flags, takes));
   with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
   return resolved;

@@ -75,6 +75,18 @@ std::string text_field(const fs::path& folder, const Json& description, const ch
   return found->get<std::string>();
 }
 
+// What a link leads to that turns in a circle is none.
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// Also one that cannot be read, which fails when it is.
+bool has_description(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(folder / "case.json", ignored));
+}
+
 struct FoundCases {
   std::vector<fs::path> cases;
   std::vector<fs::path> others;  // folders beside cases, without a case.json
@@ -84,20 +96,18 @@ struct FoundCases {
 FoundCases find_cases(const std::vector<fs::path>& given) {
   FoundCases found;
   for (const fs::path& path : given) {
-    if (fs::exists(path / "case.json")) {
+    if (has_description(path)) {
       found.cases.push_back(path.has_filename() ? path : path.parent_path());
       continue;
     }
     std::vector<fs::path> inside;
     if (fs::is_directory(path)) {
       for (const auto& entry : fs::directory_iterator(path)) {
-        if (entry.is_directory()) inside.push_back(entry.path());
+        if (is_folder(entry.path())) inside.push_back(entry.path());
       }
     }
     std::sort(inside.begin(), inside.end());
-    const auto others = std::stable_partition(inside.begin(), inside.end(), [](const auto& folder) {
-      return fs::exists(folder / "case.json");
-    });
+    const auto others = std::stable_partition(inside.begin(), inside.end(), has_description);
     if (!fs::exists(path)) throw InputError("{}: not found", path.string());
     if (!fs::is_directory(path))
       throw InputError("{}: is a file, expected the folder of a case", path.string());
@@ -117,13 +127,12 @@ constexpr const char* kCheckpoint = "checkpoint";
 std::vector<fs::path> checkpoints_below(const fs::path& goldens, const fs::path& name) {
   std::vector<fs::path> found;
   for (fs::path part = name; part.has_filename() && part.is_relative(); part = part.parent_path()) {
-    if (fs::is_directory(goldens / part)) found.push_back(goldens / part);
+    if (is_folder(goldens / part)) found.push_back(goldens / part);
   }
-  if (found.empty() && fs::is_directory(goldens / kCheckpoint))
-    found.push_back(goldens / kCheckpoint);
+  if (found.empty() && is_folder(goldens / kCheckpoint)) found.push_back(goldens / kCheckpoint);
   if (!found.empty() || name.empty() || *name.begin() != kCheckpoint) return found;
   for (const auto& entry : fs::directory_iterator(goldens)) {
-    if (entry.is_directory() && entry.path().filename().string().starts_with(kCheckpoint))
+    if (is_folder(entry.path()) && entry.path().filename().string().starts_with(kCheckpoint))
       found.push_back(entry.path());
   }
   std::ranges::sort(found);
@@ -173,7 +182,7 @@ fs::path checkpoint_of(const fs::path& folder, const Json& description, const fs
     const auto known = std::ranges::find_if(
         candidates, [](const fs::path& path) { return family_of_checkpoint(path) != nullptr; });
     const fs::path& taken = known == candidates.end() ? candidates.front() : *known;
-    if (description.contains("checkpoint") && !fs::exists(goldens / *fs::path(name).begin())) {
+    if (description.contains("checkpoint") && !is_folder(goldens / *fs::path(name).begin())) {
       log.info_once(fmt::format("{}: not found; cases of it are replayed with {}",
                                 (goldens / name).string(), taken.string()));
     }

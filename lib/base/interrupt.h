@@ -4,7 +4,8 @@
 namespace diptych {
 
 // SIGINT, SIGTERM and SIGHUP, but not those that the parent set to ignored (nohup, the background
-// jobs of a shell): these stay ignored. A second signal ends the process at once. SIGPIPE and
+// jobs of a shell): these stay ignored. One that check_interrupted() does not meet within a second
+// says on stderr that a step is being ended. A second signal ends the process at once. SIGPIPE and
 // SIGXFSZ become errors of the write that meets them.
 void install_interrupt_handlers();
 void check_interrupted();  // throws Interrupted when a signal has come

@@ -76,6 +76,16 @@ Tuning device_tuning(const RunConfig& config, const Runtime& runtime, Log& log) 
   return tuning;
 }
 
+// `auto` never takes it there. It may be wanted all the same: it halves the memory.
+void warn_of_slow_dtype(const RunConfig& config, at::Device device, Log& log) {
+  if (config.dtype != DtypeChoice::bfloat16 || !device.is_cpu() || cpu_multiplies_bfloat16())
+    return;
+  log.warning_once(fmt::format(
+      "{} bfloat16: slow on this CPU, which has neither AVX512-BF16 nor AMX-BF16; float32 is "
+      "faster and takes twice the memory",
+      Setting::of("dtype").label));
+}
+
 }  // namespace
 
 Setting attention_setting(std::string_view field, const StageAttention& stage) {
@@ -92,6 +102,7 @@ Runtime make_runtime(const RunConfig& config, Log& log, std::span<const Attentio
   if (runtime.device.is_cuda())
     runtime.opening = std::make_shared<const DeviceOpening>(runtime.device, log);
   runtime.dtype = resolve_dtype(config.dtype, runtime.device, stored);
+  warn_of_slow_dtype(config, runtime.device, log);
   runtime.vae_tf32 = resolve_vae_tf32(config.vae_dtype, runtime.device, runtime.dtype);
   runtime.tuning = device_tuning(config, runtime, log);
   runtime.kernels = {config.kernels, runtime.tuning.table()};

@@ -17,6 +17,14 @@ void require_between(std::string_view name, std::optional<double> limit, double 
 
 }  // namespace
 
+std::string_view ImageGates::first() const {
+  if (min_ssim) return "min_ssim";
+  if (min_ms_ssim) return "min_ms_ssim";
+  if (min_psnr) return "min_psnr";
+  if (max_abs) return "max_abs";
+  return min_cosine ? "min_cosine" : "";
+}
+
 void require_possible(const ImageGates& gates) {
   require_between("min_ssim", gates.min_ssim, -1, 1);
   require_between("min_ms_ssim", gates.min_ms_ssim, 0, 1);

@@ -13,6 +13,8 @@ namespace diptych {
 struct ImageGates {
   std::optional<double> min_ssim{}, min_ms_ssim{}, min_psnr{}, max_abs{}, min_cosine{};
   bool any() const { return min_ssim || min_ms_ssim || min_psnr || max_abs || min_cosine; }
+  // The name of the first that is set, "min_ssim"; "" = none is.
+  std::string_view first() const;
 };
 
 struct GateResult {

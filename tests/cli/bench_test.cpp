@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -276,7 +277,8 @@ TEST_CASE("what bench refuses") {
       {{"--against", "task=chat"}, "--against: unknown key 'task'"},
       {{"--against", "seed=1", "--against", "seed=2"}, "--against: seed: given twice"},
       {{"--against", "cache_threshold=0.3"}, "--against: cache_threshold: given without"},
-      {{"--against", "size=32x32", "--sizes", "48x32"}, "--against: a size cannot differ"},
+      {{"--against", "size=32x32", "--sizes", "48x32"},
+       "--sizes: given together with a size of --against"},
       {{"--size", "48x32", "--against", "width=4096"}, "--against: width: found 4096"},
       {{"--json", folder.file("b.txt")}, "--json: " + folder.file("b.txt") + ": unknown extension"},
       {{"--json", "/nonexistent/b.json"}, "--json: /nonexistent/b.json: "},
@@ -292,6 +294,20 @@ TEST_CASE("what bench refuses") {
   for (const auto& [flags, expected] : cases) {
     CAPTURE(expected);
     CHECK(has(refusal(flags), expected));
+  }
+  const std::vector<std::tuple<std::string, Words, std::string>> of_variables = {
+      {"48x30", {}, "DIPTYCH_SIZES: height: 30 "},
+      {"48x32,4096x32", {}, "DIPTYCH_SIZES: width: found 4096"},
+      {"48x32", {"--task", "chat"}, "DIPTYCH_SIZES: has no meaning for --task chat"},
+      {"48x32", {"-W", "64"}, "--width: given together with DIPTYCH_SIZES; expected one"},
+      {"48x32", {"--against", "size=32x32"}, "DIPTYCH_SIZES: given together with a size of --ag"},
+      {"48x32", {"--batch-sizes", "1"}, "--batch-sizes: given together with DIPTYCH_SIZES; exp"}};
+  for (const auto& [sizes, flags, expected] : of_variables) {
+    test::Command of_variable;
+    of_variable.arguments = command(flags);
+    of_variable.environment = {{"DIPTYCH_SIZES", sizes}};
+    CAPTURE(expected);
+    CHECK(has(test::refusal(run(of_variable)), expected));
   }
   CHECK(folder.names() == Words{"file"});
   CHECK(bench({"--sizes", "48x32,64x64", "--check-config"}).out == "configuration: valid\n");

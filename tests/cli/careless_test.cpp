@@ -361,6 +361,11 @@ TEST_CASE("--check-config refuses what the run would refuse before it paints") {
         "--attention: attention backend flash: needs a CUDA device, not cpu");
   CHECK(both({"-p", "x", "-o", "/proc/a.png"}) ==
         "--output: /proc/a.png: cannot be written: No such file or directory");
+  // What does not depend on a prompt is seen without one.
+  CHECK(refusal(Words{"generate", "--device", "cpu", "--offload", "layers", "--check-config"}) ==
+        "--offload" + on_cpu);
+  CHECK(refusal(Words{"generate", "-o", "/proc/a.png", "--check-config"}) ==
+        "--output: /proc/a.png: cannot be written: No such file or directory");
   CHECK(both({"-p", "x", "-o", output, "--think", "--temperature", "1e-300"}) ==
         "--temperature: found 1e-300, expected 0 (greedy) or at least 0.0001");
   std::string words;

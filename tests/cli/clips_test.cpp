@@ -155,8 +155,7 @@ TEST_CASE("two clips side by side, as a sheet") {
   CHECK(at::equal(sheet.narrow(0, 4, 24).narrow(1, 40, 32),
                   read_png(bench.path("a/frame_00000.png")).rgb));
   const Outcome traces = bench.run("compare a b --diff x.png");
-  CHECK(traces.err ==
-        "diptych: compare: --diff needs two pictures; --output shows how clips differ\n");
+  CHECK(traces.err == "diptych: --diff: needs two pictures; --output shows how clips differ\n");
   CHECK(bench.run("compare a/frame_00002.png b/frame_00002.png -o both.png").code == 0);
   CHECK(read_png(bench.path("both.png")).rgb.sizes() == at::IntArrayRef({24, 3 * 32 + 8, 3}));
 }

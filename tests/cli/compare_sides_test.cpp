@@ -85,7 +85,7 @@ TEST_CASE("two settings of a list are compared, and again from their folders") {
   CHECK(broken.code == 2);
   CHECK(has(broken.out, "0000.png: broken PNG"));
   CHECK(has(broken.out, "missing in " + sides.folder.file("ab/a")));
-  CHECK(has(broken.out, "0 compared, 0 missing, 2 not comparable"));
+  CHECK(has(broken.out, "0 compared, 1 missing, 1 not comparable"));
   CHECK(broken.err == "diptych: compare: 2 pairs could not be compared\n");
   CHECK_FALSE(sides.there("side"));
 }
@@ -178,6 +178,10 @@ TEST_CASE("what is no comparison of two settings is refused, and nothing is writ
   CHECK(has(said({"--b", "--cfg-mode bad"}), "--b: --cfg-mode: unknown value 'bad'"));
   CHECK(has(said({"--b", "--steps '3"}), "has no end"));
   CHECK(has(said({"--b", "--cfg-mode batched"}), "--b: asks for what --a does"));
+  CHECK(has(said({"--a", "--steps 4", "--b", "--steps 5"}),
+            "--steps: has no effect: --a and --b both set it; expected it there alone"));
+  CHECK(has(said({"--set", "x.y=1", "--a", "--set x.y=2", "--b", "--set x.y=3"}),
+            "--set x.y: has no effect: --a and --b both set it"));
   CHECK(has(said({"--b", "--cfg-mode sequential"}, "own.jsonl"),
             "own.jsonl:1: cfg_mode: given together with --b: --cfg-mode"));
   CHECK(has(said({"--b", "--steps 4"}, "text.jsonl"), "text.jsonl:2: task chat: makes a text"));

@@ -1,6 +1,7 @@
 // Completion scripts: they know every flag, and the shells that are here take them.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,25 @@ TEST_CASE("bash completes behind shared flags, after = and where a verb wants a 
   CHECK(offered(folder, "diptych completion ''", 2) == "bash\nzsh\nfish\n");
   CHECK(offered(folder, "diptych completion f", 2) == "fish\n");
   CHECK(offered(folder, "diptych help insp", 2) == "inspect\n");
+}
+
+TEST_CASE("bash offers no placeholders, and names with blanks as one word each") {
+  const test::Folder folder;
+  CHECK(offered(folder, "diptych generate --device c", 3) == "cpu\ncuda\n");
+  CHECK(offered(folder, "diptych generate --ulysses-degree ''", 3) == "auto\n");
+  std::filesystem::create_directory(folder.path() / "in");
+  for (const char* name : {"in/my cat.png", "in/my * dog.png"}) folder.write(name, "");
+  const std::string my = folder.file("in/my"), files = my + " * dog.png\n" + my + " cat.png\n";
+  for (const char* flag : {"--image", "--lora"}) {
+    CAPTURE(flag);
+    const std::string text = offered(folder, std::string("diptych generate ") + flag + " " + my, 3);
+    CHECK((text == files || text == my + " cat.png\n" + my + " * dog.png\n"));
+  }
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const std::string script = run(Words{"completion", shell}).out;
+    CHECK(script.find("cuda:N") == std::string::npos);
+    CHECK(script.find("FILE[:SCALE]") == std::string::npos);
+  }
 }
 
 }  // namespace

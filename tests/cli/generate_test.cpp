@@ -1,5 +1,6 @@
 // From prompt to picture, as a user runs it.
 #include <algorithm>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/media/png.h"
+#include "lib/runtime/stored_dtype.h"
 #include "tests/cli/process.h"
 #include "tests/cli/words.h"
 #include "tests/support/tiny_model.h"
@@ -190,7 +192,13 @@ TEST_CASE("--print-config shows values with their origins, --check-config says o
   const Outcome check = run(
       Words{"generate", "-c", DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml", "--check-config"});
   CHECK(check.code == 0);
-  CHECK(check.out == DIPTYCH_SOURCE_DIR "/stage_configs/bagel.yaml: valid\n");
+  CHECK(check.out == DIPTYCH_SOURCE_DIR
+        "/stage_configs/bagel.yaml: valid, but a run needs a prompt and a model\n");
+  CHECK(run(Words{"generate", "-c", kTinyConfig, "--check-config"}).out ==
+        kTinyConfig + ": valid, but a run needs a prompt\n");
+  CHECK(run(Words{"generate", "-c", kTinyConfig, "--check-config", "-p", "x", "-o",
+                  test::Folder().file("a.png"), "-q"})
+            .out == kTinyConfig + ": valid\n");
 }
 
 TEST_CASE("threads that wait for each other sleep soon, unless the environment says how") {
@@ -206,6 +214,23 @@ TEST_CASE("threads that wait for each other sleep soon, unless the environment s
   CHECK(theirs.err.find("GOMP_SPINCOUNT = '1000'") == std::string::npos);
 }
 
+TEST_CASE("bfloat16 that the CPU is slow with is warned of once, where it was asked for") {
+  const test::Folder folder;
+  const auto warned = [&](const std::string& dtype) {
+    const std::string said = run(Words{"generate", "-c", kTinyConfig, "-p", "x", "--device", "cpu",
+                                       "--size", "32x32", "--steps", "2", "--dtype", dtype, "-o",
+                                       folder.file("a.png"), "--log-level", "warning"})
+                                 .err;
+    constexpr std::string_view kLine =
+        "[WARN ] --dtype bfloat16: slow on this CPU, which has neither AVX512-BF16 nor AMX-BF16; "
+        "float32 is faster and takes twice the memory\n";
+    return said.find(kLine) != std::string::npos && said.find(kLine) == said.rfind(kLine);
+  };
+  CHECK(warned("bfloat16") == !cpu_multiplies_bfloat16());
+  CHECK_FALSE(warned("auto"));
+  CHECK_FALSE(warned("float32"));
+}
+
 TEST_CASE("a variable that is nearly one of ours is pointed out") {
   test::Command command;
   command.arguments = {"generate", "-c", kTinyConfig, "--check-config"};
@@ -213,6 +238,19 @@ TEST_CASE("a variable that is nearly one of ours is pointed out") {
   const Outcome outcome = run(command);
   CHECK(outcome.code == 0);
   CHECK(outcome.err == "[WARN ] DIPTYCH_STPES has no effect; did you mean DIPTYCH_STEPS?\n");
+  const auto said = [&](const std::string& name) {
+    command.environment = {{name, "5"}};
+    return run(command).err;
+  };
+  for (const auto& [name, instead] :
+       std::map<std::string, std::string>{{"DIPTYCH_IMAGE_SIZE", "DIPTYCH_SIZE"},
+                                          {"DIPTYCH_PROMPT_FILE", "DIPTYCH_PROMPT=@FILE"},
+                                          {"DIPTYCH_REF_IMAGE", "DIPTYCH_IMAGE"},
+                                          {"DIPTYCH_BATCH_SIZEZ", "DIPTYCH_BATCH_SIZE"}})
+    CHECK(said(name) == "[WARN ] " + name + " has no effect; did you mean " + instead + "?\n");
+  // Of other verbs, and of all.
+  for (const char* name : {"DIPTYCH_BATCH_SIZES", "DIPTYCH_MIN_SSIM", "DIPTYCH_GOLDENS"})
+    CHECK(said(name).empty());
 }
 
 }  // namespace

@@ -266,6 +266,33 @@ TEST_CASE("a record that names a file to write is refused, and nothing is writte
   }
 }
 
+TEST_CASE("a record that names files by their folders is refused, and none is opened") {
+  const Folder folder;
+  fs::create_directory(folder.path() / "here");
+  generate(folder, "in.png", {"-p", "x", "--size", "32x32"});
+  generate(folder, "here/a.png", {"-p", "x", "-i", folder.file("in.png")});
+  const auto refused = [&](const std::string& key, const std::string& text,
+                           const std::function<void(json&)>& change) {
+    rewrite(folder, "here/a.png", "here/b.png", 0, change);
+    const Outcome outcome = replay(folder, "here/b.png");
+    CHECK(outcome.code == 2);
+    CHECK(last_line(outcome) ==
+          fmt::format("{}: its record: {}: found '{}', expected a name without a folder\n",
+                      folder.file("here/b.png"), key, text));
+  };
+  const std::string outside = folder.file("in.png");  // it is there, with the recorded pixels
+  for (const std::string& name : {outside, std::string("../in.png"), std::string("..")}) {
+    refused("image", name, [&](json& r) {
+      for (json& input : r["inputs"])
+        if (input.contains("image")) input["image"] = name;
+    });
+    for (const char* key : {"noise", "cache_calibration", "model"})
+      refused(key, name, [&](json& r) { r["requested"][key] = name; });
+  }
+  const std::string cached = "/models--..--../snapshots/main";  // reads as the model ../..
+  refused("model", cached, [&](json& r) { r["requested"]["model"] = cached; });
+}
+
 TEST_CASE("strips that were used are used again") {
   const Folder folder;
   generate(folder, "a.png", {"-p", "x", "--size", "64x64", "--vae-tiling", "on"});

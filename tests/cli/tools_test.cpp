@@ -234,7 +234,8 @@ TEST_CASE("compare traces") {
   write_safetensors(bench.path("other.safetensors"), other);
   const Outcome missing = bench.run("compare other.safetensors a/t.safetensors --min-cosine -1");
   CHECK(missing.code == 1);
-  CHECK(missing.out.find("--min-cosine: not every tensor could be compared") != std::string::npos);
+  CHECK(missing.out.find("smallest cosine: not every tensor could be compared") !=
+        std::string::npos);
 }
 
 TEST_CASE("compare folders") {
@@ -283,6 +284,114 @@ TEST_CASE("compare folders goes on after a file that cannot be read") {
   CHECK(report["pairs"][0]["problem"].get<std::string>().find("broken PNG") != std::string::npos);
 }
 
+TEST_CASE("compare of two batches judges listed texts, and counts what is missing") {
+  const Bench bench;
+  for (const std::string side : {"a/", "b/"}) {
+    bench.write((side + "manifest.jsonl").c_str(),
+                R"({"id":"0","number":0,"status":"ok","seconds":2,"seed":1,"request":"","files":[)"
+                R"({"file":"one.png","sha256":""},{"file":"0.txt","sha256":""},)"
+                R"({"file":"1.json","sha256":""}]})"
+                "\n");
+    bench.write((side + "0.txt").c_str(), "Hello\nyou");
+    bench.write((side + "1.json").c_str(), R"({"text": "Yes", "record": ")" + side + "\"}");
+  }
+  const std::string gated = "compare a b --max-abs 255";
+  const auto said = [&](const std::string& arguments, int code) {
+    const Outcome ran = bench.run(arguments);
+    CAPTURE(ran.out);
+    CHECK(ran.code == code);
+    return ran.out + ran.err;
+  };
+  CHECK(said(gated, 0).ends_with("\na b: 4 compared, 0 missing, 0 failed\n"));
+  bench.write("b/0.txt", "Hello\nthere");
+  CHECK(said(gated, 1).find("  line 2: found 'you', expected 'there'\n") != std::string::npos);
+  CHECK(said("compare a b", 0).ends_with("\na b: 4 compared, 0 missing\n"));
+  bench.write("b/1.json", R"({"text": "No"})");
+  CHECK(said(gated, 1).ends_with("\na b: 4 compared, 0 missing, 2 failed\n"));
+  fs::remove(bench.path("b/0.txt"));
+  fs::remove(bench.path("b/one.png"));
+  const std::string missing = said(gated, 1);
+  CHECK(missing.find("  missing in b\n") != std::string::npos);
+  CHECK(missing.ends_with("\na b: 2 compared, 2 missing, 3 failed\n"));
+  CHECK(said("compare a b", 2)
+            .ends_with(
+                "\na b: 2 compared, 2 missing\ndiptych: compare: 2 pairs could not be compared\n"));
+  fs::remove(bench.path("a/one.png"));
+  CHECK(said("compare a b", 2).find("  missing in a and b\n") != std::string::npos);
+}
+
+TEST_CASE("compare folders without a common name") {
+  const Bench bench;
+  for (const char* name : {"c", "d"}) fs::create_directory(bench.path(name));
+  fs::copy_file(bench.path("small.png"), bench.path("c/only.png"));
+  CHECK(bench.run("compare a c").err == "diptych: compare: 3 pairs could not be compared\n");
+  for (const char* gate : {" --min-ssim 0.5", " --tolerance *.latent=1"}) {
+    const Outcome gated = bench.run(std::string("compare a c") + gate);
+    CHECK(gated.code == 1);
+    CHECK(gated.out.ends_with("\na c: 0 compared, 3 missing, 3 failed\n"));
+    const Outcome empty = bench.run(std::string("compare d d") + gate);
+    CHECK(empty.code == 2);
+    CHECK(empty.err == "diptych: d and d: hold no picture, clip or .safetensors\n");
+  }
+}
+
+TEST_CASE("compare folders passes over links that lead nowhere, and names those of its own names") {
+  const Bench bench;
+  fs::create_symlink("loop", bench.path("a/loop"));
+  CHECK(bench.run("compare a b --max-abs 255").code == 0);
+  fs::create_symlink("loop.png", bench.path("a/loop.png"));
+  fs::create_symlink("gone", bench.path("a/gone.png"));
+  for (const char* name : {"b/loop.png", "b/gone.png"})
+    fs::copy_file(bench.path("small.png"), bench.path(name));
+  const Outcome ran = bench.run("compare a b");
+  CHECK(ran.code == 2);
+  CHECK(ran.out.starts_with(
+      "gone.png: a/gone.png: is a link to gone, which is not there\n"
+      "loop.png: a/loop.png: cannot be read: Too many levels of symbolic links\n"));
+  CHECK(ran.out.find("\na b: 2 compared, 0 missing, 2 not comparable\n") != std::string::npos);
+  for (const char* name : {"c", "d"}) {  // clips
+    fs::create_directory(bench.path(name));
+    write_png(bench.path(name) / "frame_00000.png", bench.picture());
+    fs::create_symlink("loop", bench.path(name) / "loop");
+  }
+  CHECK(bench.run("compare c d --max-abs 0").code == 0);
+  fs::create_symlink("frame_00001.png", bench.path("d/frame_00001.png"));
+  CHECK(bench.run("compare c d").err ==
+        "diptych: d/frame_00001.png: cannot be read: Too many levels of symbolic links\n");
+}
+
+TEST_CASE("errors of compare and check name the variable that a value came from") {
+  const Bench bench;
+  const std::string pictures = "compare a/one.png b/one.png",
+                    traces = "compare a/t.safetensors b/t.safetensors";
+  struct Case {
+    const char *name, *value;
+    std::string arguments, message;
+  };
+  const std::vector<Case> cases = {
+      {"DIPTYCH_TOLERANCE", "1", pictures, ": is for traces, not pictures"},
+      {"DIPTYCH_CASE", "c.json", pictures, ": is for traces, not pictures"},
+      {"DIPTYCH_TOLERANCE", "x", "compare a b",
+       " 'x': expected a number of at least 0, or GLOB=NUMBER"},
+      {"DIPTYCH_MIN_SSIM", "0.5", traces, ": is for pictures and clips, not traces"},
+      {"DIPTYCH_DIFF", "d.png", traces, ": is for pictures and clips, not traces"},
+      {"DIPTYCH_DIFF", "d.png", "compare a b",
+       ": needs two files, not folders; --output DIR writes all pairs"},
+      {"DIPTYCH_MIN_SSIM", "0.5", "check a/one.png --probe 3,2=1,1,1", ": needs --against REF"},
+      {"DIPTYCH_CASE", "c.json", "compare --b x --prompts p -o o", ": is not for --a and --b"}};
+  for (const auto& [name, value, arguments, message] : cases) {
+    CAPTURE(arguments);
+    const Outcome ran = bench.run(arguments, {{name, value}});
+    CHECK(ran.code == 2);
+    CHECK(ran.err == std::string("diptych: ") + name + message + "\n");
+  }
+  CHECK(bench.run(traces, {{"DIPTYCH_CASE", "c.json"}, {"DIPTYCH_TOLERANCE", "1"}}).err ==
+        "diptych: DIPTYCH_CASE: c.json: not found\n");
+  bench.write("c.json", R"({"tolerance": {}})");
+  CHECK(bench.run(traces, {{"DIPTYCH_CASE", "c.json"}, {"DIPTYCH_TOLERANCE", "1"}}).err ==
+        "diptych: DIPTYCH_TOLERANCE '1': with DIPTYCH_CASE only GLOB=NUMBER is possible\n");
+}
+
 TEST_CASE("compare folders names both files of a pair of two kinds") {
   const Bench bench;
   bench.write("a/clip.mp4", "by its name a clip");
@@ -313,8 +422,7 @@ TEST_CASE("compare refuses gates that judge nothing") {
         "diptych: none.safetensors: holds no tensor; expected some to compare with\n");
   fs::remove(bench.path("a/t.safetensors"));
   fs::remove(bench.path("b/t.safetensors"));
-  CHECK(said("compare a b --tolerance 1") ==
-        "diptych: compare: --tolerance and --case: no traces were compared\n");
+  CHECK(said("compare a b --tolerance 1") == "diptych: --tolerance: no traces were compared\n");
 }
 
 TEST_CASE("compare refuses what it cannot do with one line") {
@@ -389,6 +497,22 @@ TEST_CASE("a checkpoint without a tokenizer is not complete") {
   CHECK(
       outcome.out.starts_with("bagel layout: 1 problem\n  model: merges.txt not found, nor "
                               "tokenizer.json; expected a tokenizer\n"));
+}
+
+TEST_CASE("inspect --tensors is for what holds tensors; its variable may be for other calls") {
+  const Bench bench;
+  bench.write("answer.json", R"({"text": "", "record": {}})");
+  const std::string what = ": expected a checkpoint folder, a .safetensors or a .pth";
+  for (const std::string file : {"a/one.png", "answer.json"}) {
+    const Outcome refused = bench.run("inspect --tensors " + file);
+    CHECK(refused.code == 2);
+    CHECK(refused.out.empty());
+    CHECK(refused.err == "diptych: --tensors: " + file + what + "\n");
+  }
+  CHECK(bench.run("inspect a/one.png --replay --tensors").err ==
+        "diptych: --tensors: a/one.png" + what + ", without --replay\n");
+  CHECK(bench.run("inspect a/one.png", {{"DIPTYCH_TENSORS", "1"}}).code == 0);
+  CHECK(bench.run("inspect a/t.safetensors --tensors").code == 0);
 }
 
 TEST_CASE("a picture's text cannot drive the terminal") {

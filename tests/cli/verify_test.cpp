@@ -209,6 +209,22 @@ TEST_CASE("what cannot be replayed is said") {
     CHECK(outcome.out.ends_with("1 passed, 0 failed, 2 skipped\n"));
     CHECK(verify(copy).code == 2);
   }
+  SUBCASE("links that lead nowhere beside cases and checkpoints") {
+    const fs::path root = folder.path() / "root", cases = root / "cases";
+    fs::create_directories(cases / "broken");
+    fs::copy(kGoldens / "cases/09_tokenizer", cases / "09_tokenizer");
+    fs::create_directory_symlink(kGoldens / "checkpoint", root / "checkpoint_b");
+    for (const fs::path& link : {root / "loop", root / "checkpoint_a", cases / "loop",
+                                 cases / "09_tokenizer/loop", cases / "broken/case.json"})
+      fs::create_symlink(link.filename(), link);
+    const Outcome outcome = run(Words{"verify", cases});
+    CHECK(outcome.code == 1);
+    CHECK(outcome.err.ends_with("replayed with " + (root / "checkpoint_b").string() + "\n"));
+    CHECK(outcome.out.find("FAIL broken: " + (cases / "broken/case.json").string() +
+                           ": cannot be read: Too many levels of symbolic links\n") !=
+          std::string::npos);
+    CHECK(outcome.out.ends_with("1 passed, 1 failed, 0 skipped\n"));
+  }
   SUBCASE("nothing but what cannot be replayed") {
     description["task"] = "video_edit";
     std::ofstream(copy / "case.json") << description;

@@ -17,6 +17,7 @@
 #include "apps/diptych/bench/plan.h"
 #include "apps/diptych/bench/report.h"
 #include "apps/diptych/bench/run.h"
+#include "apps/diptych/command_line.h"
 #include "apps/diptych/demo.h"
 #include "apps/diptych/enhancer.h"
 #include "apps/diptych/prompt_files.h"
@@ -53,6 +54,7 @@ constexpr std::int64_t kMostRuns = 10'000;
 
 struct BenchFlags : RequestFlags {
   std::optional<std::string> sizes, batch_sizes;
+  std::string sizes_origin;  // the flag, or its variable
   std::optional<std::string> repeats;
   std::string warmup = "1", warmup_steps;
   std::vector<std::string> against, datasets;
@@ -100,7 +102,8 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   const bool paints = !request.options.run.answers();
   if (!flags.warmup_steps.empty()) {
     const Setting steps = Setting::of("warmup_steps");
-    if (plan.warmup == 0) throw InputError(steps, "given together with --warmup 0");
+    if (plan.warmup == 0)
+      throw InputError(steps, SettingText{"given together with ", Setting::of("warmup", "0")});
     if (!paints) throw InputError(steps, "has no meaning where nothing is painted");
     const std::int64_t least =
         std::max<std::int64_t>(1, request.options.run.family->limit_of("steps").low);
@@ -112,7 +115,8 @@ BenchPlan make_plan(const BenchFlags& flags, const Resolved& request) {
   plan.floor = flags.floor;
   plan.cases =
       plan_bench(request, {flags.sizes, flags.batch_sizes,
-                           flags.against.empty() ? against_drafting(request) : flags.against});
+                           flags.against.empty() ? against_drafting(request) : flags.against,
+                           flags.sizes_origin});
   for (const auto& [flag, given] : {std::pair{kLaunches, plan.launches},
                                     {kKernelTimes, plan.kernel_times},
                                     {kFloor, plan.floor}}) {
@@ -396,6 +400,7 @@ void add_bench(CLI::App& app, Run& run) {
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {
     read_request_inputs(*verb, *flags);
+    flags->sizes_origin = given_name(*verb, *verb->get_option("--sizes"));
     run = [flags](Log& log) { return bench(*flags, log); };
   });
 }

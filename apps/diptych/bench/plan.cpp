@@ -73,10 +73,10 @@ std::vector<std::size_t> sides_of(std::span<const Field> fields) {
 }
 
 // One of --sizes.
-void set_size(Resolved& resolved, const std::string& text) {
+void set_size(Resolved& resolved, const std::string& text, const std::string& origin) {
   assign_size(resolved.options, text);
-  for (const std::size_t side : sides_of(fields_of(resolved.options)))
-    resolved.note(side, Setting::of("sizes").label);
+  for (const std::size_t side : sides_of(fields_of(resolved.options))) resolved.note(side, origin);
+  require_meaning(resolved, origin);
 }
 
 // Whether a value of --against is a size.
@@ -172,7 +172,7 @@ std::vector<BenchCase> plan_batch_sizes(const Resolved& request, const BenchVari
 }  // namespace
 
 std::vector<BenchCase> plan_bench(const Resolved& request, const BenchVariants& variants) {
-  const auto& [sizes, batch_sizes, against] = variants;
+  const auto& [sizes, batch_sizes, against, sizes_origin] = variants;
   if (sizes && batch_sizes)
     throw InputError(
         Setting::of("batch_sizes"),
@@ -184,16 +184,16 @@ std::vector<BenchCase> plan_bench(const Resolved& request, const BenchVariants& 
   for (const std::size_t side : sides_of(fields)) {
     const std::string& origin = request.origins[side];
     if (origin.starts_with("--"))
-      throw InputError("{}: given together with {}; expected one of them", origin,
-                       sizes_flag.label);
+      throw InputError("{}: given together with {}; expected one of them", origin, sizes_origin);
   }
   if (std::ranges::any_of(against,
                           [&](const std::string& text) { return gives_size(text, fields); }))
-    throw InputError("{}: a size cannot differ together with {}", kAgainst, sizes_flag.label);
+    throw InputError(sizes_flag, "given together with a size of {}; expected one of them",
+                     kAgainst);
   std::vector<BenchCase> cases;
   for (const std::string& each : split_list(*sizes)) {
     Resolved resolved = request;
-    set_size(resolved, each);
+    set_size(resolved, each, sizes_origin);
     cases.push_back(plan_case(resolved, against));
     const auto same = [&](const BenchCase& other) { return other.name == cases.back().name; };
     if (std::ranges::count_if(cases, same) > 1)

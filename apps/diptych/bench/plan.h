@@ -44,6 +44,7 @@ struct BenchVariants {
   std::optional<std::string> sizes;        // "256x256,512x512"; none: the request's own
   std::optional<std::string> batch_sizes;  // "1,4,16", of texts; none: one at a time
   std::vector<std::string> against;        // "cfg_mode=sequential", ...
+  std::string sizes_origin = {};           // "--sizes", or its variable
 };
 
 // Throws InputError for sizes and values that do not go with the request, which is checked as

@@ -35,11 +35,13 @@ using Json = nlohmann::json;
 
 // A gate for what none of the files holds would pass unseen.
 void require_use_of_gates(const CompareOptions& options, const CompareReport& report) {
-  if (report.pass && options.picture_gate() && report.pictures == 0)
-    throw InputError(
-        "compare: --min-ssim, --min-ms-ssim, --min-psnr and --max-abs: no pictures were compared");
-  if (report.pass && options.trace_gate() && report.traces == 0)
-    throw InputError("compare: --tolerance and --case: no traces were compared");
+  const auto picture_gate = options.picture_gate(), trace_gate = options.trace_gate();
+  const bool passed = report.pass && report.texts == 0;  // texts are judged by every gate
+  if (passed && picture_gate && report.pictures == 0)
+    throw InputError(*picture_gate, "no pictures were compared");
+  if (passed && trace_gate && report.traces == 0)
+    throw InputError(*trace_gate, "no traces were compared");
+  if (report.tensors.empty()) return;
   for (const std::string& text : options.tolerances) {
     const auto equals = text.rfind('=');
     if (equals == std::string::npos) continue;
@@ -67,7 +69,8 @@ void require_output(const CompareOptions& options, const fs::path& path, const S
 // What is written of two folders is another one.
 void require_output_folder(const CompareOptions& options) {
   if (!options.difference.empty())
-    throw InputError("compare: --diff needs two files, not folders; --output DIR writes all pairs");
+    throw InputError(Setting::of("diff"),
+                     "needs two files, not folders; --output DIR writes all pairs");
   if (options.output.empty()) return;
   const Setting setting = Setting::of("output");
   for (const fs::path* input : {&options.actual, &options.expected}) {
@@ -83,19 +86,18 @@ void require_output_folder(const CompareOptions& options) {
 
 // A flag that this kind of input cannot serve is an error, never ignored.
 void require_flags_that_fit(const CompareOptions& options, CompareKind kind) {
-  const bool writes = !options.difference.empty() || !options.output.empty();
-  if (kind == CompareKind::trace && (options.picture_gate() || writes)) {
-    throw InputError(
-        "compare: --min-ssim, --min-ms-ssim, --min-psnr, --max-abs, --diff and --output are for "
-        "pictures and clips, not traces");
-  }
-  if ((kind == CompareKind::picture || kind == CompareKind::clip) && options.trace_gate()) {
-    throw InputError("compare: --tolerance and --case are for traces, not {}",
+  std::optional<Setting> of_pictures = options.picture_gate();
+  if (!options.difference.empty()) of_pictures = Setting::of("diff");
+  if (!options.output.empty()) of_pictures = Setting::of("output");
+  if (kind == CompareKind::trace && of_pictures)
+    throw InputError(*of_pictures, "is for pictures and clips, not traces");
+  const auto of_traces = options.trace_gate();
+  if ((kind == CompareKind::picture || kind == CompareKind::clip) && of_traces)
+    throw InputError(*of_traces, "is for traces, not {}",
                      kind == CompareKind::clip ? "clips" : "pictures");
-  }
   if (kind == CompareKind::folder) return require_output_folder(options);
   if (kind == CompareKind::clip && !options.difference.empty())
-    throw InputError("compare: --diff needs two pictures; --output shows how clips differ");
+    throw InputError(Setting::of("diff"), "needs two pictures; --output shows how clips differ");
   require_output(options, options.difference, Setting::of("diff"), written_extensions());
   Extensions extensions = written_extensions();
   if (kind == CompareKind::clip) {
@@ -128,6 +130,7 @@ int run_compare(CompareOptions options) {
   const CompareKind kind = common_kind(options.actual, options.expected);
   require_possible(options.gates);
   require_flags_that_fit(options, kind);
+  require_tolerances(options);
   std::optional<MadeFolder> made;
   if (kind == CompareKind::folder && !options.output.empty())
     about(Setting::of("output"), [&] { made.emplace(options.output); });
@@ -270,8 +273,8 @@ void add_compare(CLI::App& app, Run& run) {
       "frame_00000.png, or any with PNG files beside a clip, is a clip. Traces: how many\n"
       "tensors differ, the first of them in order of computation, and the worst. Folders: every\n"
       "picture, clip and .safetensors of the same name, with mean and worst of all; of two with\n"
-      "a manifest.jsonl also the seconds, and what is listed but missing counts as one that\n"
-      "cannot be read.\n"
+      "a manifest.jsonl also the seconds, and every file that is listed, the texts of answers\n"
+      "among them, whose words must be equal for every gate.\n"
       "Two settings: with --b and --prompts the list runs twice in one process, with the same\n"
       "seeds, into DIR/a and DIR/b. The model is loaded once if both settings can share it. It\n"
       "prints the seconds of each prompt, SSIM and MS-SSIM with mean and worst, and writes each\n"

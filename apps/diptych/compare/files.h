@@ -26,8 +26,14 @@ CompareReport compare_clips(const std::filesystem::path& actual,
 CompareReport compare_trace_files(const std::filesystem::path& actual,
                                   const std::filesystem::path& expected,
                                   const CompareOptions& options);
+// Throws InputError for what the flags of tolerances hold that is none, and for their case.json.
+void require_tolerances(const CompareOptions& options);
+// Whether two answers have the same words: of a .json those of its key "text". They must be equal
+// for every gate. Throws InputError for a file that cannot be read, or is no answer.
+CompareReport compare_texts(const std::filesystem::path& actual,
+                            const std::filesystem::path& expected, const CompareOptions& options);
 
-// One of these, by a kind other than folder. Throws Interrupted, too.
+// A picture, a clip or a trace, by a kind other than folder. Throws Interrupted, too.
 CompareReport compare_files(const std::filesystem::path& actual,
                             const std::filesystem::path& expected, CompareKind kind,
                             const CompareOptions& options);

@@ -18,12 +18,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_picture_or_clip(const fs::path& name) {
-  return format_of_name(name) || named_as_video(name) || clip_format_of_name(name);
+bool is_trace(const fs::path& name) {
+  return name.extension() == ".safetensors";
 }
 
 bool is_comparable(const fs::path& name) {
-  return is_picture_or_clip(name) || name.extension() == ".safetensors";
+  return format_of_name(name) || named_as_video(name) || clip_format_of_name(name) ||
+         is_trace(name);
+}
+
+// A link that leads nowhere has a name to go by, too.
+bool may_be_file(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.is_regular_file(ignored) || (entry.is_symlink(ignored) && !entry.exists(ignored));
 }
 
 using Records = std::optional<std::vector<ManifestRecord>>;
@@ -51,8 +58,9 @@ class Pairing {
   void list_files(std::size_t side) {
     for (const auto& entry : fs::directory_iterator(folders_[side])) {
       const fs::path& file = entry.path();
-      const bool frames = entry.is_directory() && is_clip(file);
-      if (frames || (entry.is_regular_file() && is_comparable(file)))
+      std::error_code ignored;
+      const bool frames = entry.is_directory(ignored) && is_clip(file);
+      if (frames || (may_be_file(entry) && is_comparable(file)))
         pairs_.by_name[file.filename().string()].there[side] = true;
     }
   }
@@ -62,14 +70,14 @@ class Pairing {
     for (const ManifestRecord& record : *records_[side]) {
       if (!record.ok) continue;
       const auto results = std::ranges::count_if(
-          record.files, [](const auto& file) { return is_picture_or_clip(file.name); });
+          record.files, [](const auto& file) { return !is_trace(file.name); });
       for (const ManifestRecord::File& file : record.files) {
-        if (!is_comparable(file.name)) continue;
         check_relative_name(file.name, (folders_[side] / kManifestName).string());
         FolderPair& pair = pairs_.by_name[file.name];
         std::error_code ignored;
         pair.there[side] = fs::exists(folders_[side] / file.name, ignored);
-        if (is_picture_or_clip(file.name))
+        pair.is_text = !is_comparable(file.name);
+        if (!is_trace(file.name))
           pair.seconds[side] = record.seconds / static_cast<double>(results);
       }
     }
@@ -85,7 +93,6 @@ class Pairing {
       const auto& others = *records_[1 - side];
       const auto other = std::ranges::find(others, record.id, &ManifestRecord::id);
       for (std::size_t i = 0; other != others.end() && i < other->files.size(); ++i) {
-        if (!is_comparable(other->files[i].name)) continue;
         pairs_.by_name[other->files[i].name].failure = failure;
         known = true;
       }

@@ -47,9 +47,9 @@ class FolderComparison {
       check_interrupted();
       add(name, pair, compare(name, pair));
     }
-    if (compared_ + incomparable_ == 0) {
-      throw InputError("{} and {}: no picture, clip or .safetensors of the same name",
-                       options_.actual.string(), options_.expected.string());
+    if (pairs_.by_name.empty()) {
+      throw InputError("{} and {}: hold no picture, clip or .safetensors", options_.actual.string(),
+                       options_.expected.string());
     }
     if (prints_table()) table_.print_totals(totals_);
     finish();
@@ -62,14 +62,13 @@ class FolderComparison {
   CompareReport compare(const std::string& name, const FolderPair& pair) {
     if (!pair.failure.empty()) return incomparable_pair(pair.failure);
     if (!pair.there[0] || !pair.there[1]) {
-      const fs::path& without = pair.there[0] ? options_.expected : options_.actual;
-      const std::string text = fmt::format("missing in {}", without.string());
-      if (pairs_.of_manifests) return incomparable_pair(text);
       ++missing_;
-      return problem(text, false);
+      std::string without = (pair.there[0] ? options_.expected : options_.actual).string();
+      if (!pair.there[0] && !pair.there[1]) without += " and " + options_.expected.string();
+      return problem("missing in " + without, false);
     }
     try {
-      CompareReport report = compare_there(name);
+      CompareReport report = compare_there(name, pair);
       ++compared_;
       return report;
     } catch (const InputError& error) {  // the others are compared all the same
@@ -82,8 +81,9 @@ class FolderComparison {
     return problem(text, false);
   }
 
-  CompareReport compare_there(const std::string& name) {
+  CompareReport compare_there(const std::string& name, const FolderPair& pair) {
     const fs::path actual = options_.actual / name, expected = options_.expected / name;
+    if (pair.is_text) return compare_texts(actual, expected, options_);
     const CompareKind kind = common_kind(actual, expected);
     CompareOptions options = options_;
     options.output.clear();
@@ -95,11 +95,10 @@ class FolderComparison {
   void add(const std::string& name, const FolderPair& pair, CompareReport report) {
     total_.pictures += report.pictures;
     total_.traces += report.traces;
+    total_.texts += report.texts;
     total_.tensors.insert(total_.tensors.end(), report.tensors.begin(), report.tensors.end());
-    if (report.extremes) {
-      totals_.add(name, *report.extremes);
-      totals_.add_seconds(pair.seconds);
-    }
+    if (report.extremes) totals_.add(name, *report.extremes);
+    if (report.extremes || report.texts > 0) totals_.add_seconds(pair.seconds);
     failed_ += report.pass ? 0 : 1;
     if (prints_table()) {
       table_.print_row(name, pair, report);

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/base/setting.h"
 #include "lib/verify/clip_metrics.h"
 #include "lib/verify/gates.h"
 
@@ -22,10 +23,9 @@ struct CompareOptions {
   std::filesystem::path difference, output;  // that are written; of folders `output` is one
   std::array<std::string, 2> titles;         // of folders, "" = their names
   bool json = false;
-  bool picture_gate() const {
-    return gates.min_ssim || gates.min_ms_ssim || gates.min_psnr || gates.max_abs;
-  }
-  bool trace_gate() const { return !tolerances.empty() || !case_file.empty(); }
+  // The first that is given of those for pictures and clips alone, and of those for traces alone.
+  std::optional<Setting> picture_gate() const;
+  std::optional<Setting> trace_gate() const;
   bool any_gate() const { return gates.any() || trace_gate(); }
 };
 
@@ -37,8 +37,9 @@ struct CompareReport {
   std::vector<std::string> failed_gates;  // these stand in `lines`, too
   // Of two pictures (one frame) or two clips that could be compared.
   std::optional<ClipExtremes> extremes;
-  std::vector<std::string> tensors;      // that were expected
-  std::size_t pictures = 0, traces = 0;  // that were compared; clips count as pictures
+  std::vector<std::string> tensors;  // that were expected
+  // That were compared; clips count as pictures.
+  std::size_t pictures = 0, traces = 0, texts = 0;
 };
 
 inline CompareReport problem(const std::string& text, bool pass) {

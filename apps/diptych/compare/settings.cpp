@@ -69,6 +69,24 @@ void parse_words(CLI::App& app, const std::string& flag, std::vector<std::string
   }
 }
 
+bool sets(const RequestFlags& flags, const std::string& name) {
+  const auto texts = flags.values.find(name);
+  return texts != flags.values.end() && !texts->second.empty();
+}
+
+// "stages.1.devices" of --set stages.1.devices=cpu.
+std::string key_of(const std::string& edit) {
+  return edit.substr(0, edit.find('='));
+}
+
+bool edits(const RequestFlags& flags, const std::string& key) {
+  return std::ranges::find(flags.overrides, key, key_of) != flags.overrides.end();
+}
+
+[[noreturn]] void refuse_idle(const std::string& name) {
+  throw InputError("{}: has no effect: --a and --b both set it; expected it there alone", name);
+}
+
 }  // namespace
 
 bool is_setting(const Field& field) {
@@ -143,6 +161,17 @@ SideSettings read_settings(const std::string& flag, const std::string& text) {
   }
   about(flag, [&] { read_request_inputs(app, settings.given); });  // -n 2
   return settings;
+}
+
+void refuse_idle_flags(const RequestFlags& both, const SideSettings& a, const SideSettings& b) {
+  for (const auto& [name, texts] : both.values) {
+    if (!texts.empty() && sets(a.given, name) && sets(b.given, name))
+      refuse_idle(std::string(flag_label(name)));
+  }
+  for (const std::string& edit : both.overrides) {
+    const std::string key = key_of(edit);
+    if (edits(a.given, key) && edits(b.given, key)) refuse_idle("--set " + key);
+  }
 }
 
 }  // namespace diptych

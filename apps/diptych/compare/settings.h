@@ -32,4 +32,7 @@ struct SideSettings {
 // that is no setting.
 SideSettings read_settings(const std::string& flag, const std::string& text);
 
+// Throws InputError for a flag of both sides that each of them sets itself.
+void refuse_idle_flags(const RequestFlags& both, const SideSettings& a, const SideSettings& b);
+
 }  // namespace diptych

@@ -94,17 +94,21 @@ class SideComparison {
   Side& b() { return sides_.back(); }
 
   void resolve() {
-    warn_of_idle_variables(log_, is_of_both_sides);
-    const auto add = [&](const char* name, const char* flag, const std::string& text) {
+    warn_of_idle_variables(log_, flags_.variables, is_of_both_sides);
+    const std::string text_of_a = flags_.a.value_or("");
+    const SideSettings of_a = read_settings("--a", text_of_a),
+                       of_b = read_settings("--b", *flags_.b);
+    refuse_idle_flags(flags_, of_a, of_b);
+    const auto add = [&](const char* name, const SideSettings& settings, const std::string& text) {
       Side side;
       side.name = name;
       side.text = text;
-      side.defaults = resolve_side(read_settings(flag, text), flags_);
+      side.defaults = resolve_side(settings, flags_);
       sides_.push_back(std::move(side));
     };
-    add("a", "--a", flags_.a.value_or(""));
-    if (flags_.repeat_a) add("a-again", "--a", flags_.a.value_or(""));
-    add("b", "--b", *flags_.b);
+    add("a", of_a, text_of_a);
+    if (flags_.repeat_a) add("a-again", of_a, text_of_a);
+    add("b", of_b, *flags_.b);
     if (!differ(a().defaults.options, b().defaults.options)) {
       throw InputError(
           "--b: asks for what --a does; expected another setting (--repeat-a runs a "
@@ -354,8 +358,9 @@ int compare_sides(const SideFlags& flags, const CompareOptions& options, Log& lo
     throw InputError("--prompts: not given; expected a .txt, .jsonl or .yaml, as of `batch`");
   if (options.output.empty())
     throw InputError("-o/--output-dir: not given; expected a folder for what both sides make");
-  if (!options.difference.empty() || options.trace_gate())
-    throw InputError("compare: --diff, --tolerance and --case are not for --a and --b");
+  std::optional<Setting> of_files = options.trace_gate();
+  if (!options.difference.empty()) of_files = Setting::of("diff");
+  if (of_files) throw InputError(*of_files, "is not for --a and --b");
   require_possible(options.gates);
   return SideComparison(flags, options, log).run();
 }

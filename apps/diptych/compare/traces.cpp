@@ -51,8 +51,9 @@ Tolerances make_tolerances(const CompareOptions& options, const TraceNames& name
     const auto equals = text.rfind('=');
     if (equals == std::string::npos) {
       if (!options.case_file.empty()) {
-        throw InputError(Setting::of("tolerance", in_quotes(text)),
-                         "with --case only GLOB=NUMBER is possible");
+        throw InputError(
+            Setting::of("tolerance", in_quotes(text)),
+            SettingText{"with ", Setting::of("case"), " only GLOB=NUMBER is possible"});
       }
       tolerances = Tolerances::uniform(parse_tolerance(text, text));
     }
@@ -67,6 +68,10 @@ Tolerances make_tolerances(const CompareOptions& options, const TraceNames& name
 }
 
 }  // namespace
+
+void require_tolerances(const CompareOptions& options) {
+  make_tolerances(options, {});
+}
 
 CompareReport compare_trace_files(const fs::path& actual, const fs::path& expected,
                                   const CompareOptions& options) {
@@ -102,7 +107,7 @@ CompareReport compare_trace_files(const fs::path& actual, const fs::path& expect
   const auto lacks_cosine = [](const TensorComparison& t) { return !t.problem.empty(); };
   if (options.gates.min_cosine && std::ranges::any_of(comparison.tensors, lacks_cosine)) {
     report.pass = false;
-    report.lines.push_back("--min-cosine: not every tensor could be compared");
+    report.lines.push_back("smallest cosine: not every tensor could be compared");
   }
   return report;
 }

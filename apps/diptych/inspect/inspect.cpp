@@ -42,8 +42,9 @@ struct InspectOptions {
   fs::path path;
   std::string filter = kEveryEntry;
   bool json = false, replay = false, tensors = false;
-  ReplaySettings again;  // of --replay
-  std::string device;    // likewise, as it was given
+  bool tensors_flag = false;  // not by the variable, which may be of other calls
+  ReplaySettings again;       // of --replay
+  std::string device;         // likewise, as it was given
 };
 
 struct Totals {
@@ -253,11 +254,19 @@ fs::path find_path(const fs::path& path) {
   return model_folder(path, process_environment(), "inspect");
 }
 
+void refuse_tensors(const InspectOptions& options) {
+  if (!options.tensors_flag) return;
+  throw InputError(Setting::of("tensors"),
+                   "{}: expected a checkpoint folder, a .safetensors or a .pth{}",
+                   options.path.string(), options.replay ? ", without --replay" : "");
+}
+
 int run_inspect(InspectOptions options, Log& log) {
   options.path = find_path(options.path);
   if (!fs::exists(options.path))
     throw InputError("{}: {}", options.path.string(), why_missing(options.path, "not found"));
   if (options.replay) {
+    refuse_tensors(options);
     if (!is_media(options.path))
       throw InputError(Setting::of("replay"),
                        "{}: a folder; expected a picture, a video or an answer",
@@ -266,9 +275,12 @@ int run_inspect(InspectOptions options, Log& log) {
   }
   const MediaToInspect media{options.path, options.filter, options.json};
   const bool tensors = is_tensor_file(options.path) && !fs::is_directory(options.path);
-  if (!tensors && is_recorded_text(options.path)) return inspect_recorded_text(media);
-  if (!tensors && is_clip(options.path)) return inspect_clip(media);
-  if (tensors || fs::is_directory(options.path)) return inspect_tensors(options);
+  const bool text = !tensors && is_recorded_text(options.path);
+  const bool clip = !tensors && !text && is_clip(options.path);
+  if (tensors || (fs::is_directory(options.path) && !clip)) return inspect_tensors(options);
+  refuse_tensors(options);
+  if (text) return inspect_recorded_text(media);
+  if (clip) return inspect_clip(media);
   if (is_picture(options.path)) return inspect_picture(media);
   throw InputError(
       "{}: expected a picture ({}), a clip, a .json with an answer, a .safetensors, a .pth or a "
@@ -368,9 +380,10 @@ void add_inspect(CLI::App& app, Run& run) {
                                          "whose name matches this glob (* "
                                          "and ?)")
                             ->envname("DIPTYCH_FILTER");
-  verb->add_flag("--tensors", options->tensors,
-                 "of a folder, list its tensors, too; so does --filter")
-      ->envname("DIPTYCH_TENSORS");
+  const CLI::Option* tensors =
+      verb->add_flag("--tensors", options->tensors,
+                     "of a checkpoint folder, list its tensors, too; so does --filter")
+          ->envname("DIPTYCH_TENSORS");
   verb->add_flag("--json", options->json, "the same as JSON on stdout")->envname("DIPTYCH_JSON");
   CLI::Option* replay =
       verb->add_flag("--replay", options->replay,
@@ -378,8 +391,11 @@ void add_inspect(CLI::App& app, Run& run) {
           ->excludes(filter);
   add_replay_flags(*verb, *options, replay);
   verb->footer(kFooter);
-  verb->callback(
-      [options, &run] { run = [options](Log& log) { return run_inspect(*options, log); }; });
+  verb->callback([options, tensors, verb, &run] {
+    const auto given = verb->parse_order();
+    options->tensors_flag = std::ranges::find(given, tensors) != given.end();
+    run = [options](Log& log) { return run_inspect(*options, log); };
+  });
 }
 
 }  // namespace diptych

@@ -1,6 +1,7 @@
 #include "apps/diptych/record/read_record.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -40,6 +41,15 @@ std::string text_of(const Json& value) {
     texts += text_of(part);
   }
   return texts;
+}
+
+bool is_file_name(const std::filesystem::path& path) {
+  return path != "." && path != ".." && path.filename() == path;
+}
+
+// Or the name of one on the hub.
+bool is_model_name(const std::filesystem::path& path) {
+  return path == path_of_name(model_name(path)) && path != "." && path != "..";
 }
 
 class RecordReader {
@@ -183,6 +193,7 @@ class RecordReader {
     const Family* family = about(name_ + ": its record", [&] { return &find_family(pipeline); });
     Resolved resolved = without_sources(default_options(family->config()));
     give(resolved, values(requested, fields_of(resolved.options)));
+    check_names(resolved.options);
     RunConfig& run = resolved.options.run;
     if (family->config().find_task(run.task) == nullptr)
       throw InputError("{}: its record is broken", name_);
@@ -196,8 +207,9 @@ class RecordReader {
         continue;
       }
       const MediaKind kind = input.contains("video") ? MediaKind::clip : MediaKind::picture;
-      request.files.push_back({kind, input.at(std::string(input_name(kind))).get<std::string>(),
-                               input.at("sha256").get<std::string>(),
+      const auto name = input.at(std::string(input_name(kind))).get<std::string>();
+      require_name(input_name(kind), name, is_file_name(name));
+      request.files.push_back({kind, name, input.at("sha256").get<std::string>(),
                                input.at("width").get<std::int64_t>(),
                                input.at("height").get<std::int64_t>()});
       run.inputs.push_back(InputItem::of_file(kind, request.files.back().name));
@@ -205,6 +217,28 @@ class RecordReader {
     about(name_ + ": its record", [&] { settle_task(resolved); });
     request.options = std::move(resolved.options);
     return request;
+  }
+
+  // A record keeps names without their folders, so that one by somebody else makes a replay open
+  // nothing but what is beside the file and here.
+  void require_name(std::string_view key, const std::filesystem::path& path, bool is_name) const {
+    if (path.empty() || is_name) return;
+    throw InputError("{}: its record: {}: found {}, expected a name without a folder", name_, key,
+                     in_quotes(path.string()));
+  }
+
+  void check_names(Options& options) const {
+    for (const Field& field : fields_of(options)) {
+      if (const auto* added = std::get_if<AddedWeightsSlot>(&field.slot)) {
+        for (const AddedWeights& each : added->at(options))
+          require_name(field.name, each.file, is_file_name(each.file));
+      }
+      const auto* slot = std::get_if<PathSlot>(&field.slot);
+      if (slot == nullptr) continue;
+      const std::filesystem::path& path = slot->at(options);
+      require_name(field.name, path,
+                   slot->kind == PathKind::checkpoint ? is_model_name(path) : is_file_name(path));
+    }
   }
 
   std::vector<GivenValue> values(const Json& requested, std::span<const Field> fields) const {

@@ -41,8 +41,8 @@ struct ResultRecord {
   std::string finish_reason;  // of a text
 };
 
-// Throws InputError "<name>: ..." for a text that is no such record, or one of another schema
-// version.
+// Throws InputError "<name>: ..." for a text that is no such record, one of another schema version,
+// and one that names a file by its folder.
 ResultRecord read_record(const std::string& text, const std::string& name);
 
 // Of the texts of a file the one with the record; throws InputError where the file has none.

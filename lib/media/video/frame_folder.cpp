@@ -123,8 +123,10 @@ std::vector<fs::path> list_frames(const fs::path& folder) {
     std::ranges::transform(extension, extension.begin(),
                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const bool is_hidden = entry.path().filename().string().starts_with('.');
-    if (extension == kFrameExtension && !is_hidden && entry.is_regular_file())
-      files.push_back(entry.path());
+    if (extension != kFrameExtension || is_hidden) continue;
+    std::error_code error;
+    if (entry.is_regular_file(error)) files.push_back(entry.path());
+    if (error) throw InputError("{}: cannot be read: {}", entry.path().string(), error.message());
   }
   std::ranges::sort(files, comes_before);
   return files;
