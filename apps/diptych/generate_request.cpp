@@ -252,7 +252,8 @@ void check_without_inputs(Resolved& resolved, Log& log) {
     const std::unique_ptr<MadeFolder> trace_folder = place_trace(run.trace);
     check_results_apart(resolved.options, plan_paths(resolved));
   }
-  if (!run.model.empty()) open_session(run, log);
+  if (!run.model.empty() || run.load_format == LoadFormat::dummy) open_session(run, log);
+  if (enhances(resolved.options)) const PromptEnhancer enhancer(resolved.options, log);
 }
 
 }  // namespace

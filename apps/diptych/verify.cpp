@@ -75,13 +75,13 @@ std::string text_field(const fs::path& folder, const Json& description, const ch
   return found->get<std::string>();
 }
 
-// What a link leads to that turns in a circle is none.
+// A link that turns in a circle leads to none.
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
 
-// Also one that cannot be read, which fails when it is.
+// One that cannot be read counts: reading it then tells why.
 bool has_description(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(folder / "case.json", ignored));

@@ -9,7 +9,7 @@ constexpr int kThreads = 128;
 // head.
 constexpr int kFewHeads = 4, kMostHeads = 8;
 constexpr int kParts = kDecodeParts;  // 32 x 4 key heads fill the 132 multiprocessors of an H200
-constexpr int kPartsAtOnce = 8;       // of several rows, the fewest
+constexpr int kPartsAtOnce = 8;       // that are joined
 constexpr int kExtra = kDecodeExtra;
 constexpr std::int64_t kMaxDim = 256;
 constexpr std::int64_t kMaxRows = 65535;  // blocks of a grid in y and z
@@ -543,13 +543,13 @@ std::int64_t shared_bytes(const DecodeAttentionArgs& args, int heads) {
   return teams * heads * (args.head_dim + kExtra) * static_cast<std::int64_t>(sizeof(float));
 }
 
-// Parts of the keys, for so many blocks that each has: as many as fill an H200, which has room for
-// 792. What is too many has no keys at first, and takes time all the same.
-int parts_for(std::int64_t others) {
-  constexpr std::int64_t kBlocks = 512;
-  int parts = kParts;
-  while (parts > kPartsAtOnce && parts * others > kBlocks) parts /= 2;
-  return parts;
+// Parts of the keys where a sample's queries are so many tiles. Three tiles of 8 key heads fill an
+// H200 with half the parts, and a part without keys takes time, too. The number of samples and of
+// heads has no say: a row has the same bits alone, beside others, and where a process has a share
+// of the heads.
+int parts_for(std::int64_t tiles) {
+  constexpr std::int64_t kFewTiles = 2;
+  return tiles <= kFewTiles ? kParts : kParts / 2;
 }
 
 // Returns the number of parts.
@@ -559,7 +559,7 @@ int launch_tiles(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const std::int64_t most_rows = args.most_rows > 0 ? args.most_rows : args.rows;
   // Of samples with fewer rows, what is too many ends at once.
   const std::int64_t tiles = (most_rows * group + kTile - 1) / kTile;
-  const int parts = parts_for(args.kv_heads * args.samples * tiles);
+  const int parts = parts_for(tiles);
   const dim3 blocks(static_cast<unsigned>(args.kv_heads * parts),
                     static_cast<unsigned>(args.samples), static_cast<unsigned>(tiles));
   constexpr std::size_t kBytes = kWarps * kTile * kTileWidth * sizeof(float);

@@ -9,7 +9,7 @@
 //   j < key_count[s], s the sample of row r; causal: j < key_count[s] - the rows of s behind r
 // in float32, rounded at the end; several rows in 16 bits with heads of 128 go through tensor
 // cores, with their weights rounded to the dtype. A row's bits do not depend on what other rows
-// there are, but for that.
+// there are, but for that, and for how many rows the largest sample has.
 //
 // Bound: memory. Reads 2 * key_count * kv_heads * head_dim elements of each sample; its rows read
 // them at the same time, all but the first from the level 2 cache.

@@ -5,8 +5,9 @@
 // Quantised weights whose inputs are a multiple of 16, with rows of e4m3 or 16 bits: a block
 // computes 16 outputs of all rows on tensor cores, from weights that it has on their way to shared
 // memory. Each of its warps takes every 4th, 8th, 12th or 16th piece of 128 inputs, in their order,
-// and the warps' sums are added in theirs. Several rows of 16 bits by such weights: likewise, with
-// pieces of 64 inputs, on their way to registers. All else: two warps compute one output of all
+// and the warps' sums are added in theirs. 2 to 16 rows of 16 bits by weights of 16
+// bits: likewise, in pieces of 64 inputs that go straight to registers, with 16 or 32 outputs a
+// block. All else: two warps compute one output of all
 // rows, four where it has more than 12 KiB of weights; their lanes read the row of weights in
 // 16-byte vectors past the L1 cache, which keeps x. Sums depend on the shape, but not on the number
 // of rows (of 16-bit weights: from two on), nor on what else is in the call.

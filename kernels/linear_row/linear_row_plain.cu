@@ -32,8 +32,7 @@ __device__ __forceinline__ uint4 load_weights(const uint4* from, bool inside) {
   return words;
 }
 
-// The neighbouring four's `first` or, for that of an even one, `second`, which is kept in the place
-// of the other.
+// Swaps the `second` of the lanes of an even four with the `first` of those of the next four.
 __device__ __forceinline__ void exchange(unsigned& first, unsigned& second, bool even) {
   const unsigned got = __shfl_xor_sync(kAllLanes, even ? second : first, kParts);
   first = even ? first : got;

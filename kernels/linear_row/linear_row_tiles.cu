@@ -156,6 +156,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
     uint4 ring[kWarps][kStages][kTile][kVectors];
     float parts[kWarps][kRows][kTile];
   };
+  static_assert(sizeof(Shared) <= 48 * 1024);  // without asking for more
   __shared__ Shared shared;
   uint4(&own)[kStages][kTile][kVectors] = shared.ring[warp];
   // Odd outputs have their halves swapped: the lanes that read at once meet other banks.
@@ -237,8 +238,11 @@ void launch_shape(const LinearRowArgs& args, CUstream_st* stream) {
     default:
       // Where blocks are few, each has more warps and ends sooner.
       if (args.outputs > kMostOfFew) return launch<X, W, 8, 2>(args, stream);
-      if constexpr (sizeof(X) == 1) return launch<X, W, 16, 1>(args, stream);
-      return launch<X, W, 12, 2>(args, stream);
+      if constexpr (sizeof(X) == 1) {
+        return launch<X, W, 16, 1>(args, stream);
+      } else {
+        return launch<X, W, 12, 2>(args, stream);
+      }
   }
 }
 

@@ -113,7 +113,9 @@ fs::path model_folder(const fs::path& model, const Environment& environment,
 }
 
 std::string model_name(const fs::path& folder) {
-  const fs::path path = folder.filename().empty() ? folder.parent_path() : folder;
+  fs::path path = folder.filename().empty() ? folder.parent_path() : folder;
+  std::error_code ignored;
+  if (path.filename() == "." || path.filename() == "..") path = fs::weakly_canonical(path, ignored);
   const fs::path snapshots = path.parent_path();
   const std::string cached = snapshots.parent_path().filename().string();
   const std::size_t middle = cached.find("--", kModels.size());

@@ -173,7 +173,8 @@ bool mixed_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, c
 void plain_into(const Tensor& y, const Tensor& x, const LinearOperand& weight, const Tensor& bias,
                 KernelPolicy policy) {
   const bool by_kernel = x.is_cuda() && policy != KernelPolicy::reference;
-  if (by_kernel && x.size(0) <= kernels::kMostLinearRows) {
+  const bool several = y.scalar_type() != at::kFloat && x.is_contiguous();
+  if (by_kernel && x.size(0) <= (several ? kernels::kMostLinearRows : 1)) {
     const Tensor rows = x.contiguous();
     const kernels::LinearRowArgs args = few_rows_args(y, {rows, {}}, weight, bias);
     if (args.rows == 1 || kernels::linear_row_unsupported(args) == nullptr)

@@ -51,7 +51,7 @@ LinearOperand gelu_(Tensor x, Gelu gelu, Quantization rows, const Kernels& kerne
 // Whether linear() quantises that many plain rows for such a weight.
 bool quantizes_rows(Quantization weight, std::int64_t rows);
 
-// As linear() of a plain weight. fp8: more rows than one are quantised, too; more than 8 are
+// As linear() of a plain weight. fp8: more rows than one are quantised, too; more than 16 are
 // multiplied in e4m3 (on CUDA by cuBLASLt or CUTLASS, for bfloat16 and float16, sizes that 16
 // divides, and compute capability 8.9 or newer: InputError elsewhere; the reference sums in
 // float32). int8: more rows than 16 are multiplied with a copy of the weight in their dtype, made

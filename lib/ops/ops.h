@@ -88,9 +88,9 @@ struct QkNormRope {
 // throws on the CPU and traps on the GPU.
 Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy);
 
-// x [rows, inputs], weight [outputs, inputs], bias [outputs] or undefined -> [rows, outputs]. One
-// row on CUDA, a decoded token's, takes a kernel of its own (sums in float32, one rounding);
-// everything else is ATen's.
+// x [rows, inputs], weight [outputs, inputs], bias [outputs] or undefined -> [rows, outputs]. On
+// CUDA one row, a decoded token's, and up to 16 rows of 16 bits whose inputs 8 divides take a
+// kernel of their own (sums in float32, one rounding); everything else is ATen's.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Kernels& kernels);
 
 struct DecodeAttention {

@@ -22,8 +22,8 @@ enum class TunedKernel {
   quantize_rows,      // width -> QuantizeVectors, to e4m3
   attention,  // heads, kv_heads, head_dim -> FirstAttention; the rows are a sample's queries
 };
-// Row kernels: of 8 warps a block and 4 steps of each on their way (up to 8192 outputs 16 and 2),
-// or as the name says.
+// Row kernels: as LinearRowArgs::shape 0, or of so many warps a block and steps of each on their
+// way as the name says.
 enum class Fp8Product { row_kernel, cublas, cutlass, row_kernel_4x4, row_kernel_4x8 };
 // copy: of the weights in the rows' dtype. Mixed: int8 and the rows' dtype in one kernel
 // (int8_linear), of 64, 128 or 256 rows at a time; a copy where there is none for the device.

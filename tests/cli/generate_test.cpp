@@ -199,6 +199,10 @@ TEST_CASE("--print-config shows values with their origins, --check-config says o
   CHECK(run(Words{"generate", "-c", kTinyConfig, "--check-config", "-p", "x", "-o",
                   test::Folder().file("a.png"), "-q"})
             .out == kTinyConfig + ": valid\n");
+  const Outcome enhanced = run(Words{"generate", "-c", kTinyConfig, "--check-config",
+                                     "--enhance-prompt", "--enhancer", "/none"});
+  CHECK(enhanced.code == 2);
+  CHECK(enhanced.err.find("--enhancer: /none: ") != std::string::npos);
 }
 
 TEST_CASE("threads that wait for each other sleep soon, unless the environment says how") {

@@ -306,6 +306,11 @@ TEST_CASE("compare of two batches judges listed texts, and counts what is missin
   bench.write("b/0.txt", "Hello\nthere");
   CHECK(said(gated, 1).find("  line 2: found 'you', expected 'there'\n") != std::string::npos);
   CHECK(said("compare a b", 0).ends_with("\na b: 4 compared, 0 missing\n"));
+  const std::string same(300, 'w');
+  bench.write("a/0.txt", ("Hello\n" + same + " a red fox").c_str());
+  bench.write("b/0.txt", ("Hello\n" + same + " a rare one").c_str());
+  CHECK(said(gated, 1).find("  line 2: found 'a red fox', expected 'a rare one'\n") !=
+        std::string::npos);
   bench.write("b/1.json", R"({"text": "No"})");
   CHECK(said(gated, 1).ends_with("\na b: 4 compared, 0 missing, 2 failed\n"));
   fs::remove(bench.path("b/0.txt"));

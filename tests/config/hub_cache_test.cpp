@@ -68,6 +68,8 @@ TEST_CASE("what is no name on the hub is left as it is") {
   const std::string there = cache.folder.path().string();
   CHECK(cache.find(there) == there);
   CHECK(model_name("/models/tiny/") == "tiny");
+  CHECK(model_name("/models/tiny/.") == "tiny");
+  CHECK(model_name("/models/tiny/part/..") == "tiny");
   for (const char* name : {"org/tiny-1.5", "tiny"}) CHECK(model_name(path_of_name(name)) == name);
 }
 

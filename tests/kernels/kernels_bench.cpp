@@ -419,7 +419,7 @@ void run(const std::vector<std::int64_t>& row_counts, at::ScalarType dtype, int 
       print(linear_case(size, rows, Stored::plain, options), rows);
   }
   for (const Stored stored : {Stored::e4m3, Stored::i8}) {
-    for (const std::int64_t rows : {2, 4, 8})
+    for (const std::int64_t rows : {2, 4, 8, 16})
       print(linear_case(kGateUp, rows, stored, options), rows);
     for (int shape = 1; shape < kernels::kLinearShapes; ++shape) {
       for (const std::int64_t rows : {1, 4}) {

@@ -24,7 +24,8 @@ struct Kind {
   bool coded_rows;
   const char* name;
   std::int64_t most_rows() const {
-    return coded_rows || weights == kernels::Stored::i8 ? kernels::kMostLinearRows : 1;
+    const bool one = weights == kernels::Stored::e4m3 && !coded_rows;
+    return one ? 1 : kernels::kMostLinearRows;
   }
 };
 constexpr Kind kKinds[] = {{kernels::Stored::e4m3, true, "e4m3 by e4m3"},

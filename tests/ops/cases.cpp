@@ -403,15 +403,19 @@ void check_linear_row(at::Device device, KernelPolicy policy) {
                                           {6144, 40},
                                           {6152, 40},
                                           {2056, 33}}) {
-      for (const bool biased : {false, true}) {
+      for (const auto& [rows, biased] :
+           {std::pair{1, false}, {1, true}, {2, true}, {9, false}, {16, true}}) {
+        const bool in_vectors = dtype != at::kFloat && inputs % 8 == 0;
+        if (rows > 1 && (outputs > 100 || !in_vectors)) continue;
         const auto make = [&](at::IntArrayRef shape, double scale) {
           return (at::randn(shape, generator, at::kFloat) * scale).to(dtype);
         };
-        const Tensor x = make({1, inputs}, 1);
+        const Tensor x = make({rows, inputs}, 1);
         const Tensor weight = make({outputs, inputs}, 1 / std::sqrt(inputs));
         const Tensor bias = biased ? make({outputs}, 1) : Tensor();
-        const Tensor expected = at::empty({1, outputs}, x.options());
+        const Tensor expected = at::empty({rows, outputs}, x.options());
         kernels::LinearRowArgs args;
+        args.rows = rows;
         args.x = x.data_ptr();
         args.weight = weight.data_ptr();
         args.bias = biased ? bias.data_ptr() : nullptr;
@@ -422,7 +426,7 @@ void check_linear_row(at::Device device, KernelPolicy policy) {
         kernels::linear_row_ref(args);
         const auto there = [&](const Tensor& t) { return t.defined() ? t.to(device) : t; };
         check_sums(linear(there(x), there(weight), there(bias), policy), expected,
-                   fmt::format("{} {} -> {}{}", c10::toString(dtype), inputs, outputs,
+                   fmt::format("{} {} x {} -> {}{}", c10::toString(dtype), rows, inputs, outputs,
                                biased ? " with bias" : ""));
       }
     }

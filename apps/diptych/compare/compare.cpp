@@ -36,10 +36,10 @@ using Json = nlohmann::json;
 // A gate for what none of the files holds would pass unseen.
 void require_use_of_gates(const CompareOptions& options, const CompareReport& report) {
   const auto picture_gate = options.picture_gate(), trace_gate = options.trace_gate();
-  const bool passed = report.pass && report.texts == 0;  // texts are judged by every gate
-  if (passed && picture_gate && report.pictures == 0)
+  // Of answers alone a gate of pictures judges the words.
+  if (report.pass && picture_gate && report.pictures + report.texts == 0)
     throw InputError(*picture_gate, "no pictures were compared");
-  if (passed && trace_gate && report.traces == 0)
+  if (report.pass && trace_gate && report.traces == 0)
     throw InputError(*trace_gate, "no traces were compared");
   if (report.tensors.empty()) return;
   for (const std::string& text : options.tolerances) {

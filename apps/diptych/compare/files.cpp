@@ -86,7 +86,14 @@ CompareReport compare_texts(const fs::path& actual, const fs::path& expected,
   const auto differs = std::ranges::mismatch(found, wanted).in1;
   const auto lines_before = std::count(found.begin(), differs, '\n');
   const std::string before(found.begin(), differs);
-  const std::size_t begin = before.rfind('\n') + 1;  // 0 in the first line
+  const std::size_t line = before.rfind('\n') + 1;  // 0 in the first line
+  // From the word that differs on, and the one before it: a line may be long.
+  const auto blank_before = [&](std::size_t at) {
+    return at > line ? before.rfind(' ', at - 1) : std::string::npos;
+  };
+  std::size_t begin = blank_before(before.size());
+  if (begin != std::string::npos && begin >= line) begin = blank_before(begin);
+  begin = begin == std::string::npos || begin < line ? line : begin + 1;
   report.lines.front() =
       fmt::format("line {}: found {}, expected {}", lines_before + 1,
                   in_quotes(line_from(found, begin)), in_quotes(line_from(wanted, begin)));

@@ -120,6 +120,9 @@ class FolderComparison {
     total_.json["pairs"] = std::move(list_);
     total_.json["total"] = totals_.json();
     total_.json["total"]["failed"] = failed_;
+    total_.json["total"]["missing"] = missing_;
+    total_.json["total"]["not_comparable"] = incomparable_;
+    if (total_.texts > 0) total_.json["total"]["texts"] = total_.texts;
     std::string summary = fmt::format("{} compared, {} missing", compared_, missing_);
     if (incomparable_ > 0) summary += fmt::format(", {} not comparable", incomparable_);
     // A gate fails for what is missing.

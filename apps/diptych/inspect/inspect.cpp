@@ -42,7 +42,7 @@ struct InspectOptions {
   fs::path path;
   std::string filter = kEveryEntry;
   bool json = false, replay = false, tensors = false;
-  bool tensors_flag = false;  // not by the variable, which may be of other calls
+  bool tensors_flag = false;  // not by the variable, which may be meant for other calls
   ReplaySettings again;       // of --replay
   std::string device;         // likewise, as it was given
 };

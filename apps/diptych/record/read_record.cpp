@@ -44,12 +44,12 @@ std::string text_of(const Json& value) {
 }
 
 bool is_file_name(const std::filesystem::path& path) {
-  return path != "." && path != ".." && path.filename() == path;
+  return path != ".." && path.filename() == path;
 }
 
-// Or the name of one on the hub.
+// Or the name of one on the hub. "." is in records of earlier versions.
 bool is_model_name(const std::filesystem::path& path) {
-  return path == path_of_name(model_name(path)) && path != "." && path != "..";
+  return path == "." || path == path_of_name(model_name(path));
 }
 
 class RecordReader {

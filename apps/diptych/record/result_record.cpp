@@ -15,7 +15,10 @@ constexpr const char* kPlain = "none";
 constexpr const char* kParameters = "parameters";
 
 std::string last_name(const std::filesystem::path& path) {
-  const auto name = path.filename();
+  auto name = path.filename();
+  std::error_code ignored;
+  if (name == "." || name == "..")
+    name = std::filesystem::weakly_canonical(path, ignored).filename();
   return (name.empty() ? path.parent_path().filename() : name).string();
 }
 
