@@ -253,7 +253,9 @@ void check_without_inputs(Resolved& resolved, Log& log) {
     check_results_apart(resolved.options, plan_paths(resolved));
   }
   if (!run.model.empty() || run.load_format == LoadFormat::dummy) open_session(run, log);
-  if (enhances(resolved.options)) const PromptEnhancer enhancer(resolved.options, log);
+  if (!enhances(resolved.options)) return;
+  require_enhancer(resolved.options);
+  const PromptEnhancer enhancer(resolved.options, log);
 }
 
 }  // namespace

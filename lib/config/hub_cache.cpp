@@ -113,9 +113,12 @@ fs::path model_folder(const fs::path& model, const Environment& environment,
 }
 
 std::string model_name(const fs::path& folder) {
-  fs::path path = folder.filename().empty() ? folder.parent_path() : folder;
   std::error_code ignored;
-  if (path.filename() == "." || path.filename() == "..") path = fs::weakly_canonical(path, ignored);
+  fs::path path = folder;
+  for (const char* dots : {".", ".."}) {
+    if (folder.filename() == dots) path = fs::weakly_canonical(folder, ignored);
+  }
+  if (path.filename().empty()) path = path.parent_path();
   const fs::path snapshots = path.parent_path();
   const std::string cached = snapshots.parent_path().filename().string();
   const std::size_t middle = cached.find("--", kModels.size());

@@ -29,14 +29,17 @@ bool enhances(const Options& options) {
   return options.enhance.on && !options.run.answers();
 }
 
+void require_enhancer(const Options& options) {
+  if (!options.enhance.model.empty()) return;
+  throw InputError(Setting::absent("enhancer"),
+                   SettingText{"not given; expected the folder of a language model for ",
+                               Setting::of("enhance_prompt")});
+}
+
 void require_enhanceable(const Options& options) {
   const RunConfig& run = options.run;
   const Setting enhance = Setting::of("enhance_prompt");
-  if (options.enhance.model.empty()) {
-    throw InputError(
-        Setting::absent("enhancer"),
-        SettingText{"not given; expected the folder of a language model for ", enhance});
-  }
+  require_enhancer(options);
   const auto texts = std::ranges::count_if(run.inputs, &InputItem::is_text);
   if (texts != 1) {
     throw InputError(

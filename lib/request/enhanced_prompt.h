@@ -12,7 +12,9 @@ namespace diptych {
 // Whether the prompt is to be rewritten before the request is painted.
 bool enhances(const Options& options);
 
-// Throws InputError where no enhancer is named, and where the request has not one text that says
+// Throws InputError where no enhancer is named.
+void require_enhancer(const Options& options);
+// The same, and where the request has not one text that says
 // something.
 void require_enhanceable(const Options& options);
 

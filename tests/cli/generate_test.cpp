@@ -203,6 +203,8 @@ TEST_CASE("--print-config shows values with their origins, --check-config says o
                                      "--enhance-prompt", "--enhancer", "/none"});
   CHECK(enhanced.code == 2);
   CHECK(enhanced.err.find("--enhancer: /none: ") != std::string::npos);
+  CHECK(run(Words{"generate", "-c", kTinyConfig, "--check-config", "--enhance-prompt"})
+            .err.find("--enhancer: not given; ") != std::string::npos);
 }
 
 TEST_CASE("threads that wait for each other sleep soon, unless the environment says how") {

@@ -309,8 +309,14 @@ TEST_CASE("compare of two batches judges listed texts, and counts what is missin
   const std::string same(300, 'w');
   bench.write("a/0.txt", ("Hello\n" + same + " a red fox").c_str());
   bench.write("b/0.txt", ("Hello\n" + same + " a rare one").c_str());
-  CHECK(said(gated, 1).find("  line 2: found 'a red fox', expected 'a rare one'\n") !=
-        std::string::npos);
+  // Also where one of them is of shards, and where one has no manifest.
+  for (const char* name : {"b/manifest.jsonl", "b/manifest-0-of-2.jsonl", "b/other"}) {
+    CAPTURE(std::string(name));
+    fs::rename(bench.path("b/manifest.jsonl"), bench.path(name));
+    CHECK(said(gated, 1).find("line 2: found 'a red fox', expected 'a rare one'\n") !=
+          std::string::npos);
+    fs::rename(bench.path(name), bench.path("b/manifest.jsonl"));
+  }
   bench.write("b/1.json", R"({"text": "No"})");
   CHECK(said(gated, 1).ends_with("\na b: 4 compared, 0 missing, 2 failed\n"));
   fs::remove(bench.path("b/0.txt"));

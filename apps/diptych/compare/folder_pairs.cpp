@@ -35,6 +35,18 @@ bool may_be_file(const fs::directory_entry& entry) {
 
 using Records = std::optional<std::vector<ManifestRecord>>;
 
+// Of a whole run or of its shards.
+Records read_records(const fs::path& folder) {
+  Records all = read_manifest(folder / kManifestName);
+  if (all) return all;
+  for (const std::string& name : manifests_of_other_shards(folder, 1)) {
+    const Records part = read_manifest(folder / name);
+    if (!all) all.emplace();
+    if (part) all->insert(all->end(), part->begin(), part->end());
+  }
+  return all;
+}
+
 class Pairing {
  public:
   Pairing(const fs::path& actual, const fs::path& expected) : folders_{actual, expected} {}
@@ -42,11 +54,12 @@ class Pairing {
   FolderPairs run() {
     for (std::size_t side : {0, 1}) {
       list_files(side);
-      records_[side] = read_manifest(folders_[side] / kManifestName);
+      records_[side] = read_records(folders_[side]);
     }
     pairs_.of_manifests = records_[0] && records_[1];
     for (std::size_t side : {0, 1}) {
       if (pairs_.of_manifests) take_manifest(side);
+      if (!pairs_.of_manifests && records_[side]) take_texts(side);
     }
     for (std::size_t side : {0, 1}) {
       if (pairs_.of_manifests) take_failures(side);
@@ -79,6 +92,21 @@ class Pairing {
         pair.is_text = !is_comparable(file.name);
         if (!is_trace(file.name))
           pair.seconds[side] = record.seconds / static_cast<double>(results);
+      }
+    }
+  }
+
+  // Of the only manifest there is.
+  void take_texts(std::size_t side) {
+    for (const ManifestRecord& record : *records_[side]) {
+      for (const ManifestRecord::File& file : record.files) {
+        if (!record.ok || is_comparable(file.name)) continue;
+        check_relative_name(file.name, (folders_[side] / kManifestName).string());
+        FolderPair& pair = pairs_.by_name[file.name];
+        pair.is_text = true;
+        std::error_code ignored;
+        for (std::size_t each : {0, 1})
+          pair.there[each] = fs::exists(folders_[each] / file.name, ignored);
       }
     }
   }

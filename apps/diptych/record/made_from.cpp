@@ -270,7 +270,12 @@ class MadeFrom {
     if (runs_.front().model.empty()) return {};  // dummy weights of the released sizes
     const fs::path recorded = model_name(runs_.front().model);
     const Family& family = find_family(runs_.front().pipeline);
-    for (const fs::path& place : places_of(recorded.string())) {
+    std::vector<fs::path> places = places_of(recorded.string());
+    // The result may lie in the model's own folder.
+    for (const fs::path& folder : {file_.parent_path() / ".", fs::path(".")}) {
+      if (model_name(folder) == recorded) places.push_back(folder);
+    }
+    for (const fs::path& place : places) {
       if (family.config().owns(place)) return place;  // any folder may have such a name
     }
     for (const fs::path& demo : find_demos()) {

@@ -17,8 +17,7 @@ constexpr const char* kParameters = "parameters";
 std::string last_name(const std::filesystem::path& path) {
   auto name = path.filename();
   std::error_code ignored;
-  if (name == "." || name == "..")
-    name = std::filesystem::weakly_canonical(path, ignored).filename();
+  if (name == "." || name == "..") name = std::filesystem::canonical(path, ignored).filename();
   return (name.empty() ? path.parent_path().filename() : name).string();
 }
 
