@@ -6,7 +6,8 @@
 
 namespace diptych::kernels {
 
-constexpr int kTile = 16;  // outputs of an instruction of the tensor cores
+// Of an instruction of the tensor cores: outputs, rows, and the lanes that share one.
+constexpr int kTile = 16, kEight = 8, kParts = 4;
 // Outputs up to which tiles of them are few: two for each multiprocessor of an H200.
 constexpr std::int64_t kMostOfFew = 264 * kTile;
 

@@ -8,8 +8,6 @@
 namespace diptych::kernels {
 namespace {
 
-constexpr int kEight = 8;                  // rows of an instruction
-constexpr int kParts = 4;                  // lanes that share a row of a step
 constexpr int kElements = 16;              // of a row that one lane takes in a step
 constexpr int kStep = kParts * kElements;  // of a row that a warp multiplies in a step
 // Of a row that a warp fetches at once: 128 bytes, of which memory gives more than of 64.
