@@ -48,14 +48,6 @@ std::string expected_value(const CLI::Option& option) {
   return type.empty() ? "true or false" : type;
 }
 
-// Not by a variable.
-bool on_command_line(const CLI::App& app, const CLI::Option* option) {
-  return std::ranges::any_of(std::array{&chosen(app), &app}, [&](const CLI::App* each) {
-    const auto given = each->parse_order();
-    return std::ranges::find(given, option) != given.end();
-  });
-}
-
 // What the setting of this label is called where it was given.
 std::string place_of(const CLI::App& app, const std::string& label) {
   const CLI::Option* option =
@@ -310,6 +302,13 @@ std::string describe_unknown_argument(const CLI::App& app) {
   return fmt::format("{}unknown {} {} ({}see diptych {}--help)", command_of(app),
                      is_flag ? "flag" : "argument", in_quotes(argument.empty() ? whole : argument),
                      hint, &verb == &app ? "" : verb.get_name() + " ");
+}
+
+bool on_command_line(const CLI::App& app, const CLI::Option* option) {
+  return std::ranges::any_of(std::array{&chosen(app), &app}, [&](const CLI::App* each) {
+    const auto given = each->parse_order();
+    return std::ranges::find(given, option) != given.end();
+  });
 }
 
 std::string given_name(const CLI::App& app, const CLI::Option& option) {

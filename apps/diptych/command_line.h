@@ -35,6 +35,8 @@ std::vector<std::string> reversed_arguments(int argc, char** argv);
 
 // The message for an argument that nothing took, with the nearest flag or verb.
 std::string describe_unknown_argument(const CLI::App& app);
+// Whether the option was given, and not by a variable.
+bool on_command_line(const CLI::App& app, const CLI::Option* option);
 // The option's flag, or its variable where that is how it was given.
 std::string given_name(const CLI::App& app, const CLI::Option& option);
 // The error's message with variables in the place of the flags of its settings, where that is how

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/diptych/command_line.h"
 #include "apps/diptych/inspect/media.h"
 #include "apps/diptych/record/recorded_text.h"
 #include "apps/diptych/record/replay.h"
@@ -392,8 +393,7 @@ void add_inspect(CLI::App& app, Run& run) {
   add_replay_flags(*verb, *options, replay);
   verb->footer(kFooter);
   verb->callback([options, tensors, verb, &run] {
-    const auto given = verb->parse_order();
-    options->tensors_flag = std::ranges::find(given, tensors) != given.end();
+    options->tensors_flag = on_command_line(*verb, tensors);
     run = [options](Log& log) { return run_inspect(*options, log); };
   });
 }
