@@ -18,9 +18,11 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-Failure out_of_memory(std::string text) {
-  const bool of_host = text.starts_with("[enforce fail");
-  if (of_host) text.erase(0, text.find(". ") + 2);  // libtorch's place
+Failure out_of_memory(std::string text, bool of_host = false) {
+  if (text.starts_with("[enforce fail")) {
+    text.erase(0, text.find(". ") + 2);  // libtorch's place
+    of_host = true;
+  }
   return {kRunFailed,
           fmt::format("{} (try {}--vae-tiling on, --cfg-mode sequential, a smaller size, or "
                       "--dtype bfloat16)",
@@ -72,7 +74,7 @@ Failure describe_failure(const std::exception_ptr& thrown) {
     return speaks_of_memory(text) ? out_of_memory(text)
                                   : Failure{kRunFailed, first_line(text), true};
   } catch (const std::bad_alloc&) {
-    return out_of_memory("out of memory");
+    return out_of_memory("out of memory", true);
   } catch (const WriteError& error) {
     return {kRunFailed, error.what()};
   } catch (const RunError& error) {

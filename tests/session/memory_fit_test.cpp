@@ -95,7 +95,7 @@ TEST_CASE("an autoencoder that cannot work in strips is never told to") {
 }
 
 TEST_CASE("on the CPU the host's memory is the limit, and other forms of the weights are advised") {
-  MemoryCosts costs = toy_costs(0);
+  MemoryCosts costs = toy_costs(6);  // none can wait elsewhere
   const PlanFn plan = costs.plan;
   const auto form = [&](std::vector<Setting> flags, std::int64_t less) {
     costs.forms.push_back(

@@ -199,8 +199,9 @@ void add_advice(SettingText& text, const Fitter& fitter, const Way& way) {
   add_flags(text, savings);
 }
 
-// On the CPU, where nothing is chosen.
-MemoryPlan fit_into_host(const MemoryCosts& costs, const Way& way, const MemoryBudget& budget) {
+// On the CPU, where nothing is chosen, and there is no other place for weights.
+MemoryPlan fit_into_host(MemoryCosts costs, const Way& way, const MemoryBudget& budget) {
+  costs.offload = {};
   constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
   const Fitter fitter{costs, costs.size, budget.host.value_or(kUnknown), 0};
   MemoryPlan plan = fitter.plan(way);
