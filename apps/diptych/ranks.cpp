@@ -13,6 +13,7 @@
 #include "apps/diptych/failure.h"
 #include "lib/base/environment.h"
 #include "lib/base/error.h"
+#include "lib/base/interrupt.h"
 #include "lib/base/messages.h"
 #include "lib/base/stdin.h"
 #include "lib/batch/shards.h"
@@ -211,6 +212,7 @@ void require_same(const std::string& what, const nlohmann::json& settings, Ranks
 
 // Meets the others. The settings become those of this rank.
 void meet(Resolved& resolved, const Shard& process, const ParallelDegrees& degrees, Log& log) {
+  if (process.index > 0) wait_silently();
   RunConfig& run = resolved.options.run;
   const Comm comm = Comm::of_rank(process.index, process.count, degrees);
   const bool apart = degrees.stages > 1;

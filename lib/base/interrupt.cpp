@@ -11,7 +11,7 @@ namespace diptych {
 namespace {
 
 // A signal handler can reach nothing else.
-volatile std::sig_atomic_t pending_signal = 0, on_terminal = 0;
+volatile std::sig_atomic_t pending_signal = 0, on_terminal = 0, silent = 0;
 
 // Like remember(), it calls nothing but what a signal handler may.
 void say_that_it_waits(int) {
@@ -29,6 +29,7 @@ void remember(int signal_number) {
     std::raise(signal_number);
   }
   pending_signal = signal_number;
+  if (silent != 0) return;
   std::signal(SIGALRM, say_that_it_waits);  // not before, when an alarm is somebody else's
   alarm(1);
 }
@@ -43,6 +44,11 @@ void install_interrupt_handlers() {
   on_terminal = ::isatty(STDERR_FILENO);
   for (const int each : {SIGINT, SIGTERM, SIGHUP}) remember_unless_ignored(each);
   for (const int each : {SIGPIPE, SIGXFSZ}) std::signal(each, SIG_IGN);
+}
+
+void wait_silently() noexcept {
+  silent = 1;
+  if (pending_signal != 0) alarm(0);
 }
 
 void interrupt() noexcept {

@@ -8,7 +8,8 @@ namespace diptych {
 // says on stderr that a step is being ended. A second signal ends the process at once. SIGPIPE and
 // SIGXFSZ become errors of the write that meets them.
 void install_interrupt_handlers();
-void check_interrupted();  // throws Interrupted when a signal has come
+void wait_silently() noexcept;  // from now on another process says that a step is being ended
+void check_interrupted();       // throws Interrupted when a signal has come
 // As if SIGTERM had come: for what ends the process without a signal. Says nothing by itself.
 void interrupt() noexcept;
 

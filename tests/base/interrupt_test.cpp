@@ -24,7 +24,8 @@ void wait_for(std::chrono::milliseconds time) {
 }
 
 // What a process says that is interrupted in the middle of a step of this length, and its status.
-std::pair<std::string, int> said_in(std::chrono::milliseconds step, bool twice) {
+std::pair<std::string, int> said_in(std::chrono::milliseconds step, bool twice,
+                                    bool silently = false) {
   std::array<int, 2> ends{};
   REQUIRE(pipe(ends.data()) == 0);
   const pid_t child = fork();
@@ -34,6 +35,7 @@ std::pair<std::string, int> said_in(std::chrono::milliseconds step, bool twice) 
     std::signal(SIGINT, SIG_DFL);
     install_interrupt_handlers();
     std::raise(SIGINT);
+    if (silently) wait_silently();
     wait_for(step);
     if (twice) std::raise(SIGINT);
     try {
@@ -63,6 +65,7 @@ TEST_CASE("a signal in a long step says that it waits, and the next one ends the
   const auto [late, stopped] = said_in(1300ms, false);
   CHECK(late == line);
   CHECK(WEXITSTATUS(stopped) == SIGINT);
+  CHECK(said_in(1300ms, false, true).first.empty());  // nor where another process says so
   const auto [killed, signal] = said_in(1300ms, true);
   CHECK(killed == line);
   REQUIRE(WIFSIGNALED(signal));

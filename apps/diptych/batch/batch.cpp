@@ -244,6 +244,7 @@ BatchSettings read_settings(const BatchFlags& flags, const Resolved& defaults) {
 int start(const BatchFlags& flags, Resolved& defaults, Log& log) {
   const RunConfig& common = defaults.options.run;
   const ListPart part = choose_part(flags, ranks_per_item(common));
+  if (part.group.index > 0) wait_silently();
   if (common.ranks != nullptr && flags.list == kStdin)
     throw InputError("-: stdin has no meaning for processes that share its items; expected a file");
   read_stdin_and_files(defaults.options.run.inputs, flags.list == kStdin);
