@@ -10,19 +10,23 @@
 #include "apps/diptych/request_flags.h"
 #include "apps/diptych/request_sources.h"
 #include "apps/diptych/verbs.h"
+#include "lib/config/task.h"
 
 namespace diptych {
 namespace {
 
 int generate(const RequestFlags& flags, Log& log) {
-  Resolved resolved = resolve_request(flags, log);
+  Resolved resolved = resolve_request(flags, log, takes_every_field, resolve_sources);
+  const bool checks = flags.check_config && !flags.print_config;
+  const bool lacks_prompt = checks && stand_in_for_prompt(resolved);
+  settle_task(resolved);
   if (flags.print_config) {
     resolved.options.output = printed_output(resolved);
     fmt::print("{}", config_table(resolved));
     return 0;
   }
   return with_places(resolved, [&] {
-    if (flags.check_config) return check_request_config(resolved, log);
+    if (checks) return check_request_config(resolved, lacks_prompt, log);
     const Meeting meeting = meet_ranks(resolved, log);
     return as_rank(meeting.ranks, [&] { return generate_request(resolved, meeting.ways, log); });
   });
@@ -62,7 +66,7 @@ void add_generate(CLI::App& app, Run& run) {
   add_request_flags(*verb, *flags);
   verb->add_flag("--check-config", flags->check_config,
                  "check flags, stage config and inputs without loading weights, and stop; without "
-                 "a prompt, what does not depend on it")
+                 "a prompt, all else")
       ->envname("DIPTYCH_CHECK_CONFIG");
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {

@@ -139,9 +139,9 @@ std::unique_ptr<MadeFolder> place_trace(fs::path& trace) {
 // A request that passed every check.
 struct CheckedRequest {
   std::unique_ptr<MadeFolder> trace_folder;
-  std::vector<fs::path> paths;  // of its results; none for an answer on stdout
-  std::unique_ptr<Session> session;
-  std::unique_ptr<Job> job;
+  std::vector<fs::path> paths;                 // of its results; none for an answer on stdout
+  std::unique_ptr<Session> session = nullptr;  // where it has a model
+  std::unique_ptr<Job> job = nullptr;
   std::unique_ptr<PromptEnhancer> enhancer = nullptr;  // where the prompt is rewritten first
 };
 
@@ -219,11 +219,12 @@ void check_meaning(Resolved& resolved) {
   if (options.run.makes != MediaKind::clip) options.contact_sheet.clear();
 }
 
-CheckedRequest check_request(Resolved& resolved, Log& log) {
+CheckedRequest check_request(Resolved& resolved, bool needs_model, Log& log) {
   Options& options = resolved.options;
   check_meaning(resolved);
   read_stdin_and_files(options.run.inputs);
-  require_runnable(options);
+  require_complete(options);
+  if (needs_model) require_model(options.run);
   std::vector<fs::path> paths;
   std::unique_ptr<MadeFolder> trace_folder;
   if (writes_results(options.run)) {
@@ -233,29 +234,17 @@ CheckedRequest check_request(Resolved& resolved, Log& log) {
     drop_outputs(options);
   }
   check_results_apart(options, paths);
-  CheckedRequest request{std::move(trace_folder), std::move(paths), open_session(options.run, log),
-                         nullptr};
-  make_job(request, options);
+  CheckedRequest request{std::move(trace_folder), std::move(paths)};
+  if (has_model(options.run)) {
+    request.session = open_session(options.run, log);
+    make_job(request, options);
+  }
   if (enhances(options)) {
     request.enhancer = std::make_unique<PromptEnhancer>(options, log);
     request.enhancer->check(options);
   }
   log.mark("the request is checked");
   return request;
-}
-
-// What a run would refuse whatever it reads.
-void check_without_inputs(Resolved& resolved, Log& log) {
-  RunConfig& run = resolved.options.run;
-  check_meaning(resolved);
-  if (writes_results(run)) {
-    const std::unique_ptr<MadeFolder> trace_folder = place_trace(run.trace);
-    check_results_apart(resolved.options, plan_paths(resolved));
-  }
-  if (!run.model.empty() || run.load_format == LoadFormat::dummy) open_session(run, log);
-  if (!enhances(resolved.options)) return;
-  require_enhancer(resolved.options);
-  const PromptEnhancer enhancer(resolved.options, log);
 }
 
 }  // namespace
@@ -269,7 +258,7 @@ int generate_request(Resolved& resolved, const std::vector<ParallelDegrees>& way
   Options& options = resolved.options;
   // An enhancer's weights come first; where degrees are measured, other requests do.
   options.run.load_ahead = !enhances(options) && ways.empty();
-  CheckedRequest request = check_request(resolved, log);
+  CheckedRequest request = check_request(resolved, true, log);
   if (resolved.uses_demo) note_demo(options.run, log);
   if (options.run.sampling.seed_drawn) log.info("seed {}", options.run.sampling.seed);
   std::optional<MadeFolder> folder;
@@ -295,16 +284,12 @@ int generate_request(Resolved& resolved, const std::vector<ParallelDegrees>& way
   return 0;
 }
 
-int check_request_config(Resolved& resolved, Log& log) {
-  const RunConfig& run = resolved.options.run;
+int check_request_config(Resolved& resolved, bool lacks_prompt, Log& log) {
+  check_request(resolved, !lacks_prompt, log);
   std::string_view missing;
-  if (!run.inputs.empty()) {
-    check_request(resolved, log);
-  } else {
-    check_without_inputs(resolved, log);
-    const bool needs_model = run.model.empty() && run.load_format != LoadFormat::dummy;
-    missing = needs_model ? ", but a run needs a prompt and a model" : ", but a run needs a prompt";
-  }
+  if (lacks_prompt)
+    missing = has_model(resolved.options.run) ? ", but a run needs a prompt"
+                                              : ", but a run needs a prompt and a model";
   const fs::path& config = resolved.options.config;
   fmt::print("{}: valid{}\n", config.empty() ? "configuration" : config.string(), missing);
   return 0;

@@ -17,7 +17,8 @@ std::filesystem::path printed_output(const Resolved& resolved);
 // which the fastest is chosen. Returns 0.
 int generate_request(Resolved& resolved, const std::vector<ParallelDegrees>& ways, Log& log);
 
-// Checks the configuration and, if there are inputs, the request. Reads no weights. Returns 0.
-int check_request_config(Resolved& resolved, Log& log);
+// Checks the request, and says where it lacks a prompt, for which another one stands; then it may
+// lack a model, too. Reads no weights. Returns 0.
+int check_request_config(Resolved& resolved, bool lacks_prompt, Log& log);
 
 }  // namespace diptych

@@ -201,6 +201,13 @@ std::string_view sized_by(const RunConfig& run) {
   return task != nullptr && task->reads.clips.most > 0 ? "the video" : "the last picture";
 }
 
+bool stand_in_for_prompt(Resolved& resolved) {
+  RunConfig& run = resolved.options.run;
+  if (run.reads_texts() || asks_by_file(resolved)) return false;
+  run.inputs.push_back({"prompt", {}});
+  return true;
+}
+
 void settle_task(Resolved& resolved) {
   RunConfig& run = resolved.options.run;
   if (run.inputs.empty() && asks_by_file(resolved)) run.inputs.push_back({"", {}});

@@ -14,6 +14,10 @@ namespace diptych {
 // whatever the number of pictures is, and throws InputError for inputs that do not fit the task.
 void settle_task(Resolved& resolved);
 
+// Gives a request that has no prompt a short one, so that it can be checked; comes before
+// settle_task(). Returns whether it did.
+bool stand_in_for_prompt(Resolved& resolved);
+
 // The run does this task of its family.
 void set_task(RunConfig& run, const Task& task);
 

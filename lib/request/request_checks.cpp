@@ -312,8 +312,12 @@ void require_complete(const Options& options) {
   if (!options.contact_sheet.empty()) require_one_result(options, "contact_sheet", "sheet");
 }
 
+bool has_model(const RunConfig& run) {
+  return !run.model.empty() || run.load_format == LoadFormat::dummy;
+}
+
 void require_model(const RunConfig& run) {
-  if (run.model.empty() && run.load_format != LoadFormat::dummy) {
+  if (!has_model(run)) {
     throw InputError(Setting::absent("model"),
                      "not given; expected the folder of a checkpoint, or --load-format dummy");
   }

@@ -29,6 +29,7 @@ void require_meaning(const Resolved& resolved, std::string_view given);
 // had.
 void require_complete(const Options& options);
 
+bool has_model(const RunConfig& run);           // a checkpoint, or weights without one
 void require_model(const RunConfig& run);       // throws InputError where no checkpoint is named
 void require_runnable(const Options& options);  // as both
 

@@ -196,6 +196,9 @@ TEST_CASE("--print-config shows values with their origins, --check-config says o
         "/stage_configs/bagel.yaml: valid, but a run needs a prompt and a model\n");
   CHECK(run(Words{"generate", "-c", kTinyConfig, "--check-config"}).out ==
         kTinyConfig + ": valid, but a run needs a prompt\n");
+  for (const char* output : {"a.frames", "a.txt"})  // whose names say the task
+    CHECK(run(Words{"generate", "--check-config", "--device", "cpu", "-o", output})
+              .out.ends_with(".yaml: valid, but a run needs a prompt\n"));
   CHECK(run(Words{"generate", "-c", kTinyConfig, "--check-config", "-p", "x", "-o",
                   test::Folder().file("a.png"), "-q"})
             .out == kTinyConfig + ": valid\n");

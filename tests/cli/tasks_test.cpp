@@ -364,7 +364,7 @@ TEST_CASE("flags that a task would pass over are refused") {
   }
   CHECK(refusal({"-p", "a fox", "--cache-mode", "teacache", "--device", "cpu"})
             .find("`diptych calibrate` writes it") != std::string::npos);
-  CHECK(refusal({"-p", "a fox", "--size", "1024x1024", "--device", "cpu", "--check-config"})
+  CHECK(refusal({"--size", "1024x1024", "--device", "cpu", "--check-config"})
             .find("expected a multiple of 16 up to 192") != std::string::npos);
   CHECK(refusal({"-p", "a fox", "--cache-threshold", "1"}) ==
         "diptych: --cache-threshold: given without --cache-mode teacache\n");
