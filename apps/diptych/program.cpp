@@ -14,6 +14,7 @@
 
 #include "apps/diptych/command_line.h"
 #include "apps/diptych/failure.h"
+#include "apps/diptych/request_sources.h"
 #include "apps/diptych/verbs.h"
 #include "lib/base/error.h"
 #include "lib/base/interrupt.h"
@@ -46,6 +47,7 @@ int run_command(CLI::App& app, int argc, char** argv) {
   Log log(chosen_level(app, shared));
   log.mark("libraries are loaded, flags are read");
   if (!run) throw InputError("no verb given, such as generate (see diptych --help)");
+  warn_of_misspelt_variables(app, log);
   const c10::InferenceMode inference;
   const int code = run(log);
   log.mark("the session has ended");

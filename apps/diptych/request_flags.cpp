@@ -130,23 +130,8 @@ void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes) {
       ->envname("DIPTYCH_PRINT_CONFIG");
 }
 
-std::vector<std::string> variables_of_verbs(const CLI::App& verb) {
-  std::vector<std::string> names;
-  const auto add_of = [&](const CLI::App& app) {
-    for (const CLI::Option* option : app.get_options()) {
-      if (!option->get_envname().empty()) names.push_back(option->get_envname());
-    }
-  };
-  const CLI::App* program = verb.get_parent();
-  if (program == nullptr) return names;
-  add_of(*program);
-  for (const CLI::App* each : program->get_subcommands({})) add_of(*each);
-  return names;
-}
-
 // CLI11 notes each option it meets, and keeps the values of each in order.
 void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
-  flags.variables = variables_of_verbs(verb);
   const CLI::Option* prompt_file = verb.get_option("--prompt-file");
   std::map<const CLI::Option*, MediaKind> kinds = {
       {verb.get_option("--prompt"), MediaKind::text},

@@ -27,7 +27,6 @@ struct RequestFlags {
   std::vector<FlagInput> inputs;                           // in order
   std::vector<std::string> overrides;
   std::filesystem::path negative_file;  // that -n names
-  std::vector<std::string> variables;   // as variables_of_verbs() of the verb
   bool print_config = false, check_config = false;
 };
 
@@ -37,10 +36,7 @@ inline constexpr std::string_view kPromptFlags = "-p,--prompt",
                                   kImageFlags = "-i,--image,-r,--ref-image,--input-image",
                                   kVideoFlags = "--video";
 
-// The variables that the flags of any verb name themselves, of the program that `verb` is of.
-std::vector<std::string> variables_of_verbs(const CLI::App& verb);
-
-// `flags` outlives the parse; read_request_inputs() then fills its inputs and variables.
+// `flags` outlives the parse; read_request_inputs() then fills its inputs.
 void add_request_flags(CLI::App& verb, RequestFlags& flags, FieldChoice takes = takes_every_field);
 void read_request_inputs(const CLI::App& verb, RequestFlags& flags);
 

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include <CLI/CLI.hpp>
+
 #include "apps/diptych/demo.h"
 #include "apps/diptych/prompt_files.h"
 #include "lib/base/error.h"
@@ -70,10 +72,15 @@ Sources sources_of(const RequestFlags& flags, FieldChoice takes) {
           find_demos(), all_family_configs(), std::move(file)};
 }
 
-void warn_of_idle_variables(Log& log, std::vector<std::string> names, FieldChoice takes) {
-  for (const char* of_set_up_and_tests :
-       {"DIPTYCH_CUDA", "DIPTYCH_GOLDENS", "DIPTYCH_FUZZ_ITERATIONS"})
-    names.emplace_back(of_set_up_and_tests);
+void warn_of_misspelt_variables(const CLI::App& program, Log& log) {
+  std::vector<std::string> names = {"DIPTYCH_CUDA", "DIPTYCH_GOLDENS",  // of set-up and tests
+                                    "DIPTYCH_FUZZ_ITERATIONS"};
+  const auto add_of = [&](const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options())
+      if (!option->get_envname().empty()) names.push_back(option->get_envname());
+  };
+  add_of(program);
+  for (const CLI::App* verb : program.get_subcommands({})) add_of(*verb);
   for (const std::string_view flags : {kPromptFlags, kImageFlags, kVideoFlags})
     names.push_back(environment_name(long_names(flags).front()));
   const auto add = [&](std::string_view flags) {
@@ -82,20 +89,23 @@ void warn_of_idle_variables(Log& log, std::vector<std::string> names, FieldChoic
   for (const Field& field : all_flags()) add(field.flags);
   for (const FlagGroup& group : all_flag_groups()) add(group.flags);
   const std::vector<std::string_view> known(names.begin(), names.end());
-  const std::set<std::string> left_out = variables_left_out(takes);
   for (const auto& [name, value] : process_environment().variables) {
-    if (!name.starts_with("DIPTYCH_")) continue;
-    if (left_out.contains(name)) log.warning("{} has no effect on this verb", name);
-    if (std::ranges::find(known, name) != known.end()) continue;
+    if (!name.starts_with("DIPTYCH_") || std::ranges::find(known, name) != known.end()) continue;
     const std::string of_alias = variable_of_alias(name);
     const std::string_view near = of_alias.empty() ? nearest_word(name, known) : of_alias;
     if (!near.empty()) log.warning("{} has no effect; did you mean {}?", name, near);
   }
 }
 
+void warn_of_idle_variables(Log& log, FieldChoice takes) {
+  const auto given = process_environment().variables;
+  for (const std::string& name : variables_left_out(takes))
+    if (given.contains(name)) log.warning("{} has no effect on this verb", name);
+}
+
 Resolved resolve_request(const RequestFlags& flags, Log& log, FieldChoice takes,
                          Resolved (*how)(const Sources&)) {
-  warn_of_idle_variables(log, flags.variables, takes);
+  warn_of_idle_variables(log, takes);
   Resolved resolved = how(sources_of(flags, takes));
   with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
   return resolved;

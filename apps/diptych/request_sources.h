@@ -14,10 +14,10 @@ namespace diptych {
 // The flags with the environment, but only the variables of fields that the verb takes.
 Sources sources_of(const RequestFlags& flags, FieldChoice takes = takes_every_field);
 
-// Warns of variables that do nothing: they are nearly ours, or of a field that the verb does not
-// take. `names`: variables_of_verbs(), whose variables are known beside those of fields.
-void warn_of_idle_variables(Log& log, std::vector<std::string> names,
-                            FieldChoice takes = takes_every_field);
+// Warns of variables that are nearly one of a field or of a flag of any verb of `program`.
+void warn_of_misspelt_variables(const CLI::App& program, Log& log);
+// Warns of variables of fields that the verb does not take.
+void warn_of_idle_variables(Log& log, FieldChoice takes);
 
 // What the sources ask for, of a family that is known. Warns as warn_of_idle_variables(). `how`:
 // resolve_sources() where items of a list come later.

@@ -51,7 +51,6 @@ struct TuneFlags {
   std::map<std::string, std::vector<std::string>> values;  // of kFields, by the flags of the field
   std::string sizes = kUsualSizes, repeats = "10";
   fs::path output;
-  std::vector<std::string> variables;  // as variables_of_verbs()
 };
 
 // Without a model the widths are those of the released model, not of the demo.
@@ -178,7 +177,6 @@ int start(const TuneFlags& flags, const RunConfig& run, Log& log) {
 }
 
 int tune(const TuneFlags& flags, Log& log) {
-  warn_of_idle_variables(log, flags.variables);
   const Resolved resolved = resolve_model(flags);
   return with_places(resolved, [&] { return start(flags, resolved.options.run, log); });
 }
@@ -219,10 +217,7 @@ void add_tune(CLI::App& app, Run& run) {
       ->type_name("FILE")
       ->check(path_problem);
   verb->footer(kFooter);
-  verb->callback([flags, verb, &run] {
-    flags->variables = variables_of_verbs(*verb);
-    run = [flags](Log& log) { return tune(*flags, log); };
-  });
+  verb->callback([flags, &run] { run = [flags](Log& log) { return tune(*flags, log); }; });
 }
 
 }  // namespace diptych

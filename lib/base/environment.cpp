@@ -13,7 +13,7 @@ std::optional<std::string> Environment::operator()(const std::string& name) cons
 
 Environment process_environment() {
   Environment environment;
-  for (char** each = environ; *each != nullptr; ++each) {
+  for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
     const std::string_view entry = *each;
     const std::size_t end = entry.find('=');
     if (end == std::string_view::npos) continue;

@@ -162,6 +162,9 @@ TEST_CASE("a variable is read by the verbs that have its flag, and by no other")
     CHECK(bench.run("inspect a/one.png", {{name, value}}).code == 0);
     CHECK(bench.run("version", {{name, value}}).code == 0);
   }
+  for (const char* verb : {"compare a b", "check a/one.png", "inspect a", "devices", "verify a"})
+    CHECK(bench.run(verb, {{"DIPTYCH_MINSSIM", "1"}})
+              .err.starts_with("[WARN ] DIPTYCH_MINSSIM has no effect; did you mean DIPTYCH_MIN_"));
 }
 
 TEST_CASE("check refuses what it cannot do with one line") {

@@ -94,7 +94,7 @@ class SideComparison {
   Side& b() { return sides_.back(); }
 
   void resolve() {
-    warn_of_idle_variables(log_, flags_.variables, is_of_both_sides);
+    warn_of_idle_variables(log_, is_of_both_sides);
     const std::string text_of_a = flags_.a.value_or("");
     const SideSettings of_a = read_settings("--a", text_of_a),
                        of_b = read_settings("--b", *flags_.b);
