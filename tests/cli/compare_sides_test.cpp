@@ -119,7 +119,7 @@ TEST_CASE("an item that fails is one of the report, and the others are compared"
   CAPTURE(made.err);
   CAPTURE(made.out);
   CHECK(made.code == 4);
-  CHECK(has(made.out, "failed in " + sides.folder.file("ab/")));
+  CHECK(has(made.out, "; failed in " + sides.folder.file("ab/b: ")));
   CHECK(has(made.out, "\nsub/b.png "));
   CHECK(has(made.out, "1 compared, 0 missing, 1 not comparable"));
   CHECK(sides.there("ab/side-by-side/sub/b.png"));

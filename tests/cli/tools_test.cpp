@@ -259,7 +259,12 @@ TEST_CASE("compare folders") {
   const Outcome alone = bench.run("compare a b");
   CHECK(alone.code == 2);
   CHECK(alone.err == "diptych: compare: 1 pair could not be compared\n");
-  CHECK(json::parse(bench.run("compare a b --json").out)["pass"] == false);
+  const json list = json::parse(bench.run("compare a b --json").out);
+  CHECK(list["pass"] == false);
+  CHECK(list["pairs"][3]["psnr"].is_null());
+  CHECK(list["total"]["compared"] == 3);
+  CHECK(list["total"]["equal"] == 1);
+  CHECK(list["total"]["failed"] == 0);
   const Outcome missing = bench.run("compare a b --max-abs 255");
   CHECK(missing.code == 1);
   CHECK(missing.out.find("extra.png: missing in b\n") == 0);
@@ -276,6 +281,7 @@ TEST_CASE("compare folders goes on after a file that cannot be read") {
     CHECK(ran.out.starts_with("broken.png: a/broken.png: broken PNG"));
     CHECK(ran.out.find("\none.png: ssim ") != std::string::npos);
     CHECK(ran.out.find("a b: 2 compared, 0 missing, 1 not comparable") != std::string::npos);
+    CHECK(ran.out.find(", 1 failed") == std::string::npos);
     CHECK(ran.err == "diptych: compare: 1 pair could not be compared\n");
   }
   const Outcome as_json = bench.run("compare a b --json");
@@ -306,6 +312,7 @@ TEST_CASE("compare of two batches judges listed texts, and counts what is missin
     return ran.out + ran.err;
   };
   CHECK(said(gated, 0).ends_with("\na b: 4 compared, 0 missing, 0 failed\n"));
+  CHECK(json::parse(said("compare a b --json", 0))["total"]["compared"] == 4);
   bench.write("b/0.txt", "Hello\nthere");
   CHECK(said(gated, 1).find("  line 2: found 'you', expected 'there'\n") != std::string::npos);
   CHECK(said("compare a b", 0).ends_with("\na b: 4 compared, 0 missing\n"));
@@ -437,6 +444,7 @@ TEST_CASE("compare refuses gates that judge nothing") {
   fs::remove(bench.path("a/t.safetensors"));
   fs::remove(bench.path("b/t.safetensors"));
   CHECK(said("compare a b --tolerance 1") == "diptych: --tolerance: no traces were compared\n");
+  CHECK(json::parse(bench.run("compare a b --tolerance 1 --json").out)["pass"] == false);
 }
 
 TEST_CASE("compare refuses what it cannot do with one line") {

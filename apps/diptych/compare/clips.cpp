@@ -150,6 +150,7 @@ CompareReport compare_clips(const fs::path& actual, const fs::path& expected,
   report.pictures = 1;
   report.extremes = extremes_of(metrics);
   report.json = to_json(metrics);
+  report.json["equal"] = report.extremes->max_abs.worst == 0;
   report.json["fps"] = {rate_json(left.facts()), rate_json(right.facts())};
   add_lines(report, metrics);
   add_gates(report, apply_gates(options.gates, metrics));

@@ -111,7 +111,7 @@ class Pairing {
     }
   }
 
-  // An item that failed on one side has the names of its files from the other.
+  // An item that failed on one side has the names of its files from the other; on both, its id.
   void take_failures(std::size_t side) {
     for (const ManifestRecord& record : *records_[side]) {
       if (record.ok) continue;
@@ -124,7 +124,9 @@ class Pairing {
         pairs_.by_name[other->files[i].name].failure = failure;
         known = true;
       }
-      if (!known) pairs_.by_name[record.id].failure = failure;
+      if (known) continue;
+      std::string& told = pairs_.by_name[record.id].failure;
+      told += (told.empty() ? "" : "; ") + failure;
     }
   }
 

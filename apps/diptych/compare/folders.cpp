@@ -63,6 +63,7 @@ class FolderComparison {
     if (!pair.failure.empty()) return incomparable_pair(pair.failure);
     if (!pair.there[0] || !pair.there[1]) {
       ++missing_;
+      if (options_.any_gate()) ++failed_;
       std::string without = (pair.there[0] ? options_.expected : options_.actual).string();
       if (!pair.there[0] && !pair.there[1]) without += " and " + options_.expected.string();
       return problem("missing in " + without, false);
@@ -70,6 +71,8 @@ class FolderComparison {
     try {
       CompareReport report = compare_there(name, pair);
       ++compared_;
+      if (report.json.value("equal", false)) ++equal_;
+      if (!report.pass) ++failed_;
       return report;
     } catch (const InputError& error) {  // the others are compared all the same
       return incomparable_pair(error.what());
@@ -99,7 +102,6 @@ class FolderComparison {
     total_.tensors.insert(total_.tensors.end(), report.tensors.begin(), report.tensors.end());
     if (report.extremes) totals_.add(name, *report.extremes);
     if (report.extremes || report.texts > 0) totals_.add_seconds(pair.seconds);
-    failed_ += report.pass ? 0 : 1;
     if (prints_table()) {
       table_.print_row(name, pair, report);
     } else if (!options_.json) {
@@ -116,20 +118,22 @@ class FolderComparison {
   }
 
   void finish() {
-    total_.pass = failed_ == 0;
+    total_.pass = failed_ + missing_ + incomparable_ == 0;
     total_.json["pairs"] = std::move(list_);
-    total_.json["total"] = totals_.json();
-    total_.json["total"]["failed"] = failed_;
-    total_.json["total"]["missing"] = missing_;
-    total_.json["total"]["not_comparable"] = incomparable_;
-    if (total_.texts > 0) total_.json["total"]["texts"] = total_.texts;
+    Json& total = total_.json["total"] = totals_.json();
+    total.update({{"compared", compared_},
+                  {"equal", equal_},
+                  {"failed", failed_},
+                  {"missing", missing_},
+                  {"not_comparable", incomparable_}});
+    if (total_.texts > 0) total["texts"] = total_.texts;
     std::string summary = fmt::format("{} compared, {} missing", compared_, missing_);
     if (incomparable_ > 0) summary += fmt::format(", {} not comparable", incomparable_);
     // A gate fails for what is missing.
     const std::size_t left_out = incomparable_ + (options_.any_gate() ? 0 : missing_);
     if (left_out > 0)
       total_.incomplete = fmt::format("{} could not be compared", counted(left_out, "pair"));
-    if (options_.any_gate()) summary += fmt::format(", {} failed", failed_);
+    if (options_.any_gate() || failed_ > 0) summary += fmt::format(", {} failed", failed_);
     total_.lines.push_back(summary);
     if (!pairs_.of_manifests && totals_.compared > 1) add_total_lines(total_.lines, totals_);
   }
@@ -140,7 +144,7 @@ class FolderComparison {
   FolderTotals totals_;
   CompareReport total_;
   Json list_ = Json::array();
-  std::size_t compared_ = 0, missing_ = 0, incomparable_ = 0, failed_ = 0;
+  std::size_t compared_ = 0, equal_ = 0, missing_ = 0, incomparable_ = 0, failed_ = 0;
 };
 
 }  // namespace

@@ -80,6 +80,7 @@ CompareReport compare_pictures(const fs::path& actual, const fs::path& expected,
   const ImageMetrics metrics = image_metrics(a, b);
   report.extremes = extremes_of({{metrics}});
   report.json = to_json(metrics);
+  report.json["equal"] = metrics.difference.max_abs == 0;
   report.lines.push_back(describe(metrics));
   add_gates(report, apply_gates(options.gates, metrics));
   if (!options.difference.empty())

@@ -45,7 +45,7 @@ void FolderTotals::add_seconds(const std::array<std::optional<double>, 2>& taken
 }
 
 nlohmann::json FolderTotals::json() const {
-  nlohmann::json json = {{"compared", compared}, {"equal", equal}};
+  nlohmann::json json = nlohmann::json::object();
   const auto put = [&](const char* name, const std::optional<TotalMeasure>& measure) {
     if (!measure) return;
     json[name] = {{"mean", finite_or_null(measure->mean())},

@@ -23,14 +23,14 @@ struct TotalMeasure {
 };
 
 struct FolderTotals {
-  std::size_t compared = 0, equal = 0;
+  std::size_t compared = 0, equal = 0;  // pictures and clips
   std::optional<TotalMeasure> ssim, ms_ssim, psnr, max_abs;
   std::array<double, 2> seconds{};  // of the pairs where both are known
   std::size_t timed = 0;
 
   void add(const std::string& name, const ClipExtremes& extremes);
   void add_seconds(const std::array<std::optional<double>, 2>& seconds);
-  nlohmann::json json() const;
+  nlohmann::json json() const;  // of the measures
 };
 
 }  // namespace diptych

@@ -86,6 +86,11 @@ CompareReport compare_trace_files(const fs::path& actual, const fs::path& expect
       compare_traces(read_trace(actual), wanted, make_tolerances(options, names), names);
   const double cosine = comparison.smallest_cosine();
   report.json = to_json(comparison);
+  const auto is_equal = [](const auto& t) {
+    return t.problem.empty() && t.difference.max_abs == 0;
+  };
+  report.json["equal"] =
+      comparison.unexpected.empty() && std::ranges::all_of(comparison.tensors, is_equal);
   report.pass = !options.trace_gate() || comparison.pass();
   report.lines.push_back(
       fmt::format("{}, {} {}, smallest cosine {:.9g}", counted(comparison.tensors.size(), "tensor"),
