@@ -139,7 +139,7 @@ class Reference {
     while (clip_->skip()) {
     }
     if (clip_->position() != frames) {
-      add_failure(fmt::format("has {}, but {} has {}; expected one number",
+      add_failure(fmt::format("has {}, but {} has {}; expected the same number",
                               counted(static_cast<std::size_t>(frames), "frame"),
                               options_.against.string(), clip_->position()),
                   outcome_);

@@ -146,6 +146,7 @@ void read_request_inputs(const CLI::App& verb, RequestFlags& flags) {
       if (!closes) values[option].push_back(value);  // from 2.2 on CLI11 puts it behind "{}"
     }
   }
+  flags.prompt_files = values[prompt_file];
   std::map<const CLI::Option*, std::size_t> next;
   for (const CLI::Option* option : verb.parse_order()) {
     if (!values.contains(option)) continue;

@@ -26,7 +26,8 @@ struct RequestFlags {
   std::map<std::string, std::vector<std::string>> values;  // by the flags of the field or group
   std::vector<FlagInput> inputs;                           // in order
   std::vector<std::string> overrides;
-  std::filesystem::path negative_file;  // that -n names
+  std::filesystem::path negative_file;    // that -n names
+  std::vector<std::string> prompt_files;  // that --prompt-file names, among the inputs
   bool print_config = false, check_config = false;
 };
 

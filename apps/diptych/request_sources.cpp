@@ -106,7 +106,13 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
 Resolved resolve_request(const RequestFlags& flags, Log& log, FieldChoice takes,
                          Resolved (*how)(const Sources&)) {
   warn_of_idle_variables(log, takes);
+  for (const std::string& file : flags.prompt_files)
+    if (std::error_code none; !std::filesystem::exists(file, none))
+      throw InputError(Setting::of("prompt_file"), "{}: no such file", in_quotes(file));
   Resolved resolved = how(sources_of(flags, takes));
+  const auto texts = std::ranges::count(flags.inputs, MediaKind::text, &FlagInput::kind);
+  if (texts > 0 && std::cmp_equal(texts, flags.prompt_files.size()))
+    resolved.input_places[MediaKind::text] = "--prompt-file";
   with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
   return resolved;
 }

@@ -88,7 +88,7 @@ TEST_CASE("a clip against a reference: every frame must hold") {
   CHECK(report["metrics"]["per_frame"].size() == 5);
   CHECK(report["metrics"]["per_frame"][1]["max_abs"] == 0);
   CHECK(bench.run("check a --against short --max-abs 3").out ==
-        "a: has 5 frames, but short has 4; expected one number\na: 1 of 1 check failed\n");
+        "a: has 5 frames, but short has 4; expected the same number\na: 1 of 1 check failed\n");
   CHECK(bench.run("check a --against small --max-abs 3").out ==
         "a: is 32x24, but small is 32x22; expected one size\na: 1 of 1 check failed\n");
   CHECK(bench.run("check a --against a/frame_00000.png --max-abs 3").err ==
@@ -141,7 +141,8 @@ TEST_CASE("compare clips: mean and worst, and every frame in JSON") {
   const Outcome shorter = bench.run("compare a short -o side.gif");
   CHECK(shorter.code == 1);
   CHECK(shorter.out ==
-        "a short: a has 5 frames, but short has 4; expected one number; side.gif is not written\n");
+        "a short: a has 5 frames, but short has 4; expected the same number; side.gif is not "
+        "written\n");
   CHECK_FALSE(fs::exists(bench.path("side.gif")));
   CHECK(bench.run("compare a small").code == 1);
   CHECK(bench.run("compare a a/frame_00000.png").code == 2);
@@ -157,6 +158,8 @@ TEST_CASE("two clips side by side, as a sheet") {
   const Outcome traces = bench.run("compare a b --diff x.png");
   CHECK(traces.err == "diptych: --diff: needs two pictures; --output shows how clips differ\n");
   CHECK(bench.run("compare a/frame_00002.png b/frame_00002.png -o both.png").code == 0);
+  const std::string sheet_error = bench.run("compare a b -o sheet.txt").err;
+  CHECK(sheet_error.find(".webp") == sheet_error.rfind(".webp"));
   CHECK(read_png(bench.path("both.png")).rgb.sizes() == at::IntArrayRef({24, 3 * 32 + 8, 3}));
 }
 

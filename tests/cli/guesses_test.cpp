@@ -165,12 +165,13 @@ TEST_CASE("a prompt may stand in a file") {
   const std::string file = folder.file("p.txt"), none = folder.file("none.txt");
   for (const Words& flags :
        {Words{"-p", "@" + file}, Words{"-f", file}, Words{"--prompt-file", file}})
-    CHECK(said(flags) ==
-          "diptych: --prompt: " + file + ": not valid UTF-8: byte 0xE9 at offset 3\n");
+    CHECK(said(flags) == std::string("diptych: --prompt") + (flags[0] == "-p" ? "" : "-file") +
+                             ": " + file + ": not valid UTF-8: byte 0xE9 at offset 3\n");
+  CHECK(said({"-f", none}) == "diptych: --prompt-file: '" + none + "': no such file\n");
   CHECK(said({"-p", "@" + none}) ==
         "diptych: --prompt: '" + none + "': no such file; @@ begins a prompt that begins with @\n");
   CHECK(said({"-f", folder.file("empty.txt")}) ==
-        "diptych: --prompt: " + folder.file("empty.txt") +
+        "diptych: --prompt-file: " + folder.file("empty.txt") +
             " holds no text (an empty one is --prompt \"\")\n");
 }
 

@@ -465,6 +465,10 @@ TEST_CASE("compare refuses what it cannot do with one line") {
 
 TEST_CASE("inspect shows metadata and tensors") {
   const Bench bench;
+  bench.write("a.txt", "Yes");
+  CHECK(bench.run("inspect a.txt --replay").err ==
+        "diptych: --replay: a.txt: holds no record; expected a picture, a video or an answer as "
+        ".json\n");
   CHECK(bench.run("inspect a/one.png").out ==
         "a/one.png: PNG, 20x16, 2 text entries\n"
         "parameters:\na fox\nSteps: 50\n"

@@ -139,11 +139,11 @@ CompareReport compare_clips(const fs::path& actual, const fs::path& expected,
   const ClipMetrics metrics = measure_frames(left, right, clip);
   CompareReport report;
   if (left.position() != right.position()) {
-    report =
-        incomparable(fmt::format("{} has {}, but {} has {}; expected one number", actual.string(),
-                                 counted(static_cast<std::size_t>(left.position()), "frame"),
-                                 expected.string(), right.position()),
-                     options);
+    report = incomparable(
+        fmt::format("{} has {}, but {} has {}; expected the same number", actual.string(),
+                    counted(static_cast<std::size_t>(left.position()), "frame"), expected.string(),
+                    right.position()),
+        options);
     report.pictures = 1;
     return report;
   }

@@ -103,8 +103,8 @@ void require_flags_that_fit(const CompareOptions& options, CompareKind kind) {
   require_output(options, options.difference, Setting::of("diff"), written_extensions());
   Extensions extensions = written_extensions();
   if (kind == CompareKind::clip) {
-    const std::vector<std::string_view> clips = written_clip_extensions();
-    extensions.insert(extensions.end(), clips.begin(), clips.end());
+    for (const std::string_view clip : written_clip_extensions())
+      if (std::ranges::find(extensions, clip) == extensions.end()) extensions.push_back(clip);
   }
   require_output(options, options.output, Setting::of("output"), extensions);
   if (!options.output.empty() &&

@@ -268,9 +268,10 @@ int run_inspect(InspectOptions options, Log& log) {
     throw InputError("{}: {}", options.path.string(), why_missing(options.path, "not found"));
   if (options.replay) {
     refuse_tensors(options);
-    if (!is_media(options.path))
+    if (!is_media(options.path) ||
+        !(is_recorded_text(options.path) || is_clip(options.path) || is_picture(options.path)))
       throw InputError(Setting::of("replay"),
-                       "{}: a folder; expected a picture, a video or an answer",
+                       "{}: holds no record; expected a picture, a video or an answer as .json",
                        options.path.string());
     return replay(options, log);
   }
