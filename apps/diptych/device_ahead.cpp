@@ -6,7 +6,6 @@
 //
 // All of this runs before the constructors of libstdc++: it may use the C library alone.
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
@@ -79,11 +78,24 @@ int ordinal_of(const char* device) {
   return -1;
 }
 
+// What stands behind the name; null: it is another variable.
+const char* value_of(const char* variable, const char* name) {
+  const std::size_t length = std::strlen(name);
+  return std::strncmp(variable, name, length) == 0 ? variable + length : nullptr;
+}
+
 // The GPU that `generate` will use, as far as that is plain from here; -1: none, or not plain.
-int chosen_gpu(int argc, char** argv) {
-  const char* device = std::getenv("DIPTYCH_DEVICE");
-  const char* config = std::getenv("DIPTYCH_CONFIG");
-  const char* verb = nullptr;
+// getenv() finds nothing yet.
+int chosen_gpu(int argc, char** argv, char** environment) {
+  const char *device = nullptr, *config = nullptr, *verb = nullptr;
+  for (char** variable = environment; *variable != nullptr; ++variable) {
+    if (const char* const value = value_of(*variable, "DIPTYCH_DEVICE=")) device = value;
+    if (const char* const value = value_of(*variable, "DIPTYCH_CONFIG=")) config = value;
+    // One of several processes, each with a GPU of its own.
+    for (const char* rank : {"RANK=", "OMPI_COMM_WORLD_RANK=", "SLURM_PROCID="}) {
+      if (value_of(*variable, rank) != nullptr) return -1;
+    }
+  }
   for (int i = 1; i < argc; ++i) {
     const char* const word = argv[i];
     const char* const next = i + 1 < argc ? argv[i + 1] : "";
@@ -103,8 +115,8 @@ int chosen_gpu(int argc, char** argv) {
   return ordinal_of(named ? device : "");
 }
 
-void open_device_ahead(int argc, char** argv, char**) {
-  const std::intptr_t ordinal = chosen_gpu(argc, argv);
+void open_device_ahead(int argc, char** argv, char** environment) {
+  const std::intptr_t ordinal = chosen_gpu(argc, argv, environment);
   if (ordinal < 0) return;
   pthread_t thread;
   if (pthread_create(&thread, nullptr, make_context, reinterpret_cast<void*>(ordinal)) == 0)

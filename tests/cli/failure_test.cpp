@@ -123,6 +123,27 @@ TEST_CASE("from a deleted current folder absolute paths work, and relative ones 
   CHECK(folder.names() == std::vector<std::string>{"a.png"});
 }
 
+#if DIPTYCH_HAVE_CUDA
+// The dynamic linker tells who asked for the driver; libraries that do so are not meant.
+TEST_CASE("the GPU is opened ahead where generate will use it, and by no process of several") {
+  const auto opens_ahead = [](std::map<std::string, std::string> environment) {
+    test::Command command;
+    command.arguments = {"generate"};
+    command.environment = std::move(environment);
+    command.environment["LD_DEBUG"] = "files";
+    command.before_exec = [] {};
+    const test::Outcome outcome = test::run(command);
+    CHECK(outcome.code == 2);
+    return outcome.err.find("file=libcuda.so.1 [0];  dynamically loaded by " DIPTYCH_BINARY) !=
+           std::string::npos;
+  };
+  CHECK(opens_ahead({}));
+  CHECK(opens_ahead({{"DIPTYCH_DEVICE", "cuda:1"}}));
+  CHECK(!opens_ahead({{"DIPTYCH_DEVICE", "cpu"}}));
+  CHECK(!opens_ahead({{"RANK", "0"}, {"WORLD_SIZE", "2"}}));
+}
+#endif
+
 TEST_CASE("a system that starts no threads is said in one line") {
   const test::Folder folder;
   test::Command command = small_picture(folder);
