@@ -97,9 +97,10 @@ void add_failure(const std::string& text, Outcome& outcome) {
 bool require_one_size(ImageSize found, ImageSize reference, const CheckOptions& options,
                       Outcome& outcome) {
   if (found.width == reference.width && found.height == reference.height) return true;
-  add_failure(fmt::format("is {}x{}, but {} is {}x{}; expected one size", found.width, found.height,
-                          options.against.string(), reference.width, reference.height),
-              outcome);
+  add_failure(
+      fmt::format("is {}x{}, but {} is {}x{}; expected the same size", found.width, found.height,
+                  options.against.string(), reference.width, reference.height),
+      outcome);
   return false;
 }
 

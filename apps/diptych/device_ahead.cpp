@@ -91,8 +91,9 @@ int chosen_gpu(int argc, char** argv, char** environment) {
   for (char** variable = environment; *variable != nullptr; ++variable) {
     if (const char* const value = value_of(*variable, "DIPTYCH_DEVICE=")) device = value;
     if (const char* const value = value_of(*variable, "DIPTYCH_CONFIG=")) config = value;
-    // One of several processes, each with a GPU of its own.
-    for (const char* rank : {"RANK=", "OMPI_COMM_WORLD_RANK=", "SLURM_PROCID="}) {
+    // Perhaps one of several processes, each with a GPU of its own (lib/batch/shards.cpp). A Slurm
+    // job script is no step.
+    for (const char* rank : {"RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "SLURM_STEP_ID="}) {
       if (value_of(*variable, rank) != nullptr) return -1;
     }
   }

@@ -66,7 +66,7 @@ void add_generate(CLI::App& app, Run& run) {
   add_request_flags(*verb, *flags);
   verb->add_flag("--check-config", flags->check_config,
                  "check flags, stage config and inputs without loading weights, and stop; without "
-                 "a prompt, all else")
+                 "a prompt, everything else is checked")
       ->envname("DIPTYCH_CHECK_CONFIG");
   verb->footer(kFooter);
   verb->callback([flags, verb, &run] {

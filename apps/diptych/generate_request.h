@@ -17,8 +17,8 @@ std::filesystem::path printed_output(const Resolved& resolved);
 // which the fastest is chosen. Returns 0.
 int generate_request(Resolved& resolved, const std::vector<ParallelDegrees>& ways, Log& log);
 
-// Checks the request, and says where it lacks a prompt, for which another one stands; then it may
-// lack a model, too. Reads no weights. Returns 0.
+// Checks the request. `lacks_prompt`: its prompt is a stand-in (stand_in_for_prompt()); a line says
+// so, and a model may be missing, too. Reads no weights. Returns 0.
 int check_request_config(Resolved& resolved, bool lacks_prompt, Log& log);
 
 }  // namespace diptych

@@ -46,6 +46,7 @@ std::string read_prompt_from_stdin() {
 }  // namespace
 
 std::string prompt_of_file(const std::string& name) {
+  if (name == kStdin) return name;
   return fmt::format("{}{}{}", kFileMark, name.starts_with(kFileMark) ? "./" : "", name);
 }
 
@@ -57,8 +58,10 @@ std::string read_prompt(const std::string& text, const Setting& setting,
   if (file != nullptr) *file = name;
   std::error_code ignored;
   if (!std::filesystem::exists(name, ignored)) {
-    throw InputError(setting, "{}: no such file; @@ begins a prompt that begins with @",
-                     in_quotes(name));
+    // Where there is an extension, a file was meant.
+    const bool is_name = std::filesystem::path(name).has_extension();
+    throw InputError(setting, "{}: no such file{}", in_quotes(name),
+                     is_name ? "" : "; @@ begins a prompt that begins with @");
   }
   return checked_prompt(
       about(setting,

@@ -103,16 +103,17 @@ void warn_of_idle_variables(Log& log, FieldChoice takes) {
     if (given.contains(name)) log.warning("{} has no effect on this verb", name);
 }
 
-Resolved resolve_request(const RequestFlags& flags, Log& log, FieldChoice takes,
-                         Resolved (*how)(const Sources&)) {
-  warn_of_idle_variables(log, takes);
-  for (const std::string& file : flags.prompt_files)
-    if (std::error_code none; !std::filesystem::exists(file, none))
-      throw InputError(Setting::of("prompt_file"), "{}: no such file", in_quotes(file));
-  Resolved resolved = how(sources_of(flags, takes));
+void name_prompt_files(Resolved& resolved, const RequestFlags& flags) {
   const auto texts = std::ranges::count(flags.inputs, MediaKind::text, &FlagInput::kind);
   if (texts > 0 && std::cmp_equal(texts, flags.prompt_files.size()))
     resolved.input_places[MediaKind::text] = "--prompt-file";
+}
+
+Resolved resolve_request(const RequestFlags& flags, Log& log, FieldChoice takes,
+                         Resolved (*how)(const Sources&)) {
+  warn_of_idle_variables(log, takes);
+  Resolved resolved = how(sources_of(flags, takes));
+  name_prompt_files(resolved, flags);
   with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
   return resolved;
 }

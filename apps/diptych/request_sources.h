@@ -19,6 +19,9 @@ void warn_of_misspelt_variables(const CLI::App& program, Log& log);
 // Warns of variables of fields that the verb does not take.
 void warn_of_idle_variables(Log& log, FieldChoice takes);
 
+// Errors about prompts that all come from --prompt-file name that flag.
+void name_prompt_files(Resolved& resolved, const RequestFlags& flags);
+
 // What the sources ask for, of a family that is known. Warns as warn_of_idle_variables(). `how`:
 // resolve_sources() where items of a list come later.
 Resolved resolve_request(const RequestFlags& flags, Log& log, FieldChoice takes = takes_every_field,

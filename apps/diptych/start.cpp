@@ -41,6 +41,13 @@ void spin_briefly() {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
 }
 
+// Memory of glibc's in huge pages, where the system has them for who asks: fewer pages are to be
+// cleared one by one. On two cores a start took 0.42 s instead of 0.51, and a picture or a clip of
+// the demo a tenth less time. glibc reads this when a process begins.
+void use_huge_pages() {
+  setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 0);
+}
+
 [[noreturn]] void become_program(char** argv) {
   const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
   fs::path program = folder / "libexec" / "diptych";  // in a build folder
@@ -52,6 +59,7 @@ void spin_briefly() {
     find_libtorch({});
   }
   spin_briefly();
+  use_huge_pages();
   execv(program.c_str(), argv);
   throw RunError("{}: {}", program.string(), std::strerror(errno));
 }

@@ -62,7 +62,7 @@ void refuse_too_many(const RunConfig& run, const Task& task, const KindOfInput& 
                   most == 1 ? " once" : fmt::format(" {} times", most)});
 }
 
-// Nothing is given where a configuration is only printed or checked.
+// Nothing is given where a configuration is only printed.
 void check_inputs(const RunConfig& run, const Task& task) {
   if (run.inputs.empty()) return;
   for (const KindOfInput& of : kFiles) {

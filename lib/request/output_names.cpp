@@ -106,7 +106,8 @@ void require_short_name(const fs::path& path, const Subject& where) {
                     NAME_MAX);
 }
 
-// A folder that is not there yet.
+}  // namespace
+
 void require_makable(const fs::path& folder, const Setting& setting) {
   std::error_code ignored;
   fs::path place = fs::absolute(folder);
@@ -114,8 +115,6 @@ void require_makable(const fs::path& folder, const Setting& setting) {
   if (fs::is_directory(place, ignored) && access(place.c_str(), W_OK | X_OK) == 0) return;
   throw InputError(setting, "{}: cannot be made in {}", folder.string(), place.string());
 }
-
-}  // namespace
 
 Extensions result_extensions(MediaKind makes, std::optional<ResultFormat> format) {
   switch (makes) {

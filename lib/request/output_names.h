@@ -63,6 +63,9 @@ void probe_output(const std::filesystem::path& path);
 // The same, with "<where>: " in front of the message of an InputError.
 void require_writable(const std::filesystem::path& path, const Subject& where);
 
+// A folder that is not there yet could be made: else throws InputError.
+void require_makable(const std::filesystem::path& folder, const Setting& setting);
+
 // Throws InputError "<where>: ..." unless the name stays below the folder it is relative to.
 void check_relative_name(const std::filesystem::path& name, const Subject& where);
 

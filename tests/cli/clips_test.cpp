@@ -90,7 +90,7 @@ TEST_CASE("a clip against a reference: every frame must hold") {
   CHECK(bench.run("check a --against short --max-abs 3").out ==
         "a: has 5 frames, but short has 4; expected the same number\na: 1 of 1 check failed\n");
   CHECK(bench.run("check a --against small --max-abs 3").out ==
-        "a: is 32x24, but small is 32x22; expected one size\na: 1 of 1 check failed\n");
+        "a: is 32x24, but small is 32x22; expected the same size\na: 1 of 1 check failed\n");
   CHECK(bench.run("check a --against a/frame_00000.png --max-abs 3").err ==
         "diptych: a/frame_00000.png: a PNG picture, expected a clip\n");
 }
@@ -159,6 +159,7 @@ TEST_CASE("two clips side by side, as a sheet") {
   CHECK(traces.err == "diptych: --diff: needs two pictures; --output shows how clips differ\n");
   CHECK(bench.run("compare a/frame_00002.png b/frame_00002.png -o both.png").code == 0);
   const std::string sheet_error = bench.run("compare a b -o sheet.txt").err;
+  CHECK(sheet_error.find("unknown extension '.txt'") != std::string::npos);
   CHECK(sheet_error.find(".webp") == sheet_error.rfind(".webp"));
   CHECK(read_png(bench.path("both.png")).rgb.sizes() == at::IntArrayRef({24, 3 * 32 + 8, 3}));
 }

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -141,6 +142,7 @@ TEST_CASE("the GPU is opened ahead where generate will use it, and by no process
   CHECK(opens_ahead({{"DIPTYCH_DEVICE", "cuda:1"}}));
   CHECK(!opens_ahead({{"DIPTYCH_DEVICE", "cpu"}}));
   CHECK(!opens_ahead({{"RANK", "0"}}));  // of how many is not said, and refused later
+  CHECK(!opens_ahead({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}));
 }
 #endif
 

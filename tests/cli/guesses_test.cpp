@@ -168,8 +168,15 @@ TEST_CASE("a prompt may stand in a file") {
     CHECK(said(flags) == std::string("diptych: --prompt") + (flags[0] == "-p" ? "" : "-file") +
                              ": " + file + ": not valid UTF-8: byte 0xE9 at offset 3\n");
   CHECK(said({"-f", none}) == "diptych: --prompt-file: '" + none + "': no such file\n");
-  CHECK(said({"-p", "@" + none}) ==
-        "diptych: --prompt: '" + none + "': no such file; @@ begins a prompt that begins with @\n");
+  CHECK(said({"-p", "@" + none}) == "diptych: --prompt: '" + none + "': no such file\n");
+  CHECK(said({"-p", "@none"}) ==
+        "diptych: --prompt: 'none': no such file; @@ begins a prompt that begins with @\n");
+  CHECK(test::run({"generate", "-f", none, "--print-config"}).code == 0);  // reads no prompt
+  test::Command of_stdin;
+  of_stdin.arguments = {"generate", "-f", "-", "-o", folder.file("a.png")};
+  of_stdin.input = "\n";
+  CHECK(run(of_stdin).err ==
+        "diptych: --prompt-file: stdin holds no text (an empty one is --prompt \"\")\n");
   CHECK(said({"-f", folder.file("empty.txt")}) ==
         "diptych: --prompt-file: " + folder.file("empty.txt") +
             " holds no text (an empty one is --prompt \"\")\n");

@@ -65,6 +65,7 @@ class Bench {
   void check() const {
     check_formats();
     check_files();
+    check_folder();
     for (std::size_t s = 0; s < settings(); ++s) {
       const RunConfig& config = setting(0, s).options().run;
       std::unique_ptr<Session> session;
@@ -140,15 +141,27 @@ class Bench {
     }
   }
 
+  // What prepare_files() will find, without a trace of it.
+  void check_folder() const {
+    if (plan_.save_dir.empty()) return;
+    if (!fs::exists(plan_.save_dir)) return require_makable(plan_.save_dir, Setting::of(kSaveDir));
+    probe_files();
+  }
+
+  void probe_files() const {
+    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
+      for (std::size_t s = 0; s < settings(); ++s) {
+        for (const fs::path& name : names_of(c, s))
+          require_writable(plan_.save_dir / name, Setting::of(kSaveDir));
+      }
+    }
+  }
+
   void prepare_files() {
     if (plan_.save_dir.empty()) return;
     check_files();
     about(Setting::of(kSaveDir), [&] { save_dir_.emplace(plan_.save_dir); });
-    for (std::size_t c = 0; c < plan_.cases.size(); ++c) {
-      for (std::size_t s = 0; s < settings(); ++s) {
-        for (const fs::path& name : names_of(c, s)) probe_output(plan_.save_dir / name);
-      }
-    }
+    probe_files();
   }
 
   using Jobs = std::vector<std::unique_ptr<Job>>;

@@ -125,10 +125,10 @@ CompareReport compare_clips(const fs::path& actual, const fs::path& expected,
   ClipReader left(actual), right(expected);
   const ImageSize a = left.facts().size, b = right.facts().size;
   if (a.width != b.width || a.height != b.height) {
-    CompareReport report =
-        incomparable(fmt::format("{} is {}x{}, but {} is {}x{}; expected one size", actual.string(),
-                                 a.width, a.height, expected.string(), b.width, b.height),
-                     options);
+    CompareReport report = incomparable(
+        fmt::format("{} is {}x{}, but {} is {}x{}; expected the same size", actual.string(),
+                    a.width, a.height, expected.string(), b.width, b.height),
+        options);
     report.pictures = 1;
     return report;
   }

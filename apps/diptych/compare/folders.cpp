@@ -135,7 +135,8 @@ class FolderComparison {
       total_.incomplete = fmt::format("{} could not be compared", counted(left_out, "pair"));
     if (options_.any_gate() || failed_ > 0) summary += fmt::format(", {} failed", failed_);
     total_.lines.push_back(summary);
-    if (!pairs_.of_manifests && totals_.compared > 1) add_total_lines(total_.lines, totals_);
+    if (!pairs_.of_manifests && totals_.compared > 1)
+      add_total_lines(total_.lines, totals_, equal_ == pairs_.by_name.size());
   }
 
   const CompareOptions& options_;

@@ -69,10 +69,10 @@ CompareReport compare_pictures(const fs::path& actual, const fs::path& expected,
   const Tensor a = read_image(actual), b = read_image(expected);
   CompareReport report;
   if (a.sizes() != b.sizes()) {
-    report =
-        incomparable(fmt::format("{} is {}x{}, but {} is {}x{}; expected one size", actual.string(),
-                                 a.size(1), a.size(0), expected.string(), b.size(1), b.size(0)),
-                     options);
+    report = incomparable(
+        fmt::format("{} is {}x{}, but {} is {}x{}; expected the same size", actual.string(),
+                    a.size(1), a.size(0), expected.string(), b.size(1), b.size(0)),
+        options);
     report.pictures = 1;
     return report;
   }

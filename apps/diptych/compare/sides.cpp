@@ -65,6 +65,7 @@ Resolved resolve_side(const SideSettings& side, const RequestFlags& both) {
     if (std::ranges::find(labels, origin) != labels.end())
       origin = fmt::format("{}: {}", side.flag, origin);
   }
+  name_prompt_files(resolved, both);
   with_places(resolved, [&] { find_family(resolved.options.run.pipeline); });
   return resolved;
 }

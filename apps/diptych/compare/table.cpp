@@ -64,9 +64,9 @@ void print_lines(const std::string& name, const CompareReport& report) {
     fmt::print("  {}\n", printable(report.lines[i]));
 }
 
-void add_total_lines(std::vector<std::string>& lines, const FolderTotals& totals) {
+void add_total_lines(std::vector<std::string>& lines, const FolderTotals& totals, bool all_equal) {
   if (totals.compared == totals.equal) {
-    lines.emplace_back("all equal");
+    lines.emplace_back(all_equal ? "all equal" : "all pictures and videos of one size are equal");
     return;
   }
   const auto add = [&](const char* name, const std::optional<TotalMeasure>& measure,

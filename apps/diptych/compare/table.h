@@ -14,8 +14,9 @@ namespace diptych {
 // "name: the first line", the others below it.
 void print_lines(const std::string& name, const CompareReport& report);
 
-// "ssim: mean 0.98, worst 0.95 of b.png"; of equal pairs alone that they are equal.
-void add_total_lines(std::vector<std::string>& lines, const FolderTotals& totals);
+// "ssim: mean 0.98, worst 0.95 of b.png"; of equal pictures and videos alone that they are equal.
+// `all_equal`: as is everything else in the folders.
+void add_total_lines(std::vector<std::string>& lines, const FolderTotals& totals, bool all_equal);
 
 // One row for each pair, with the seconds of both sides. All print.
 class CompareTable {

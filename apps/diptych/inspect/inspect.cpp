@@ -268,7 +268,7 @@ int run_inspect(InspectOptions options, Log& log) {
     throw InputError("{}: {}", options.path.string(), why_missing(options.path, "not found"));
   if (options.replay) {
     refuse_tensors(options);
-    if (!is_media(options.path) ||
+    if (!is_media(options.path) || is_tensor_file(options.path) ||
         !(is_recorded_text(options.path) || is_clip(options.path) || is_picture(options.path)))
       throw InputError(Setting::of("replay"),
                        "{}: holds no record; expected a picture, a video or an answer as .json",
