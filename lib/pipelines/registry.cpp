@@ -21,6 +21,18 @@ namespace {
 const std::array kFamilies = {&bagel_family(), &lance_family(), &wan_family(), &cosmos_family(),
                               &qwen3_family()};
 
+// Errors name the device that reads.
+at::Device resolve_read_device(const DeviceChoice& choice, Log& log) {
+  try {
+    return resolve_device(choice, log);
+  } catch (const InputError& error) {
+    if (error.problem() == nullptr) throw;
+    SettingProblem problem = *error.problem();
+    problem.setting = Setting::of("read_device", device_name(choice));
+    throw InputError(std::move(problem));
+  }
+}
+
 }  // namespace
 
 std::span<const Family* const> all_families() {
@@ -54,7 +66,7 @@ std::unique_ptr<Session> open_session(const RunConfig& config, Log& log) {
   if (config.connector == Connector::shared_memory)
     log.info_once("connector shared_memory: both stages are in this process, as with in_process");
   const at::Device painting = resolve_device(config.device, log);
-  if (painting.is_cuda() && resolve_device(*config.read_device, log) == painting)
+  if (resolve_read_device(*config.read_device, log) == painting && painting.is_cuda())
     throw InputError(Setting::of("read_device", device_name(*config.read_device)),
                      "cuda:{} paints, and has no room for a second model; expected another device",
                      painting.index());

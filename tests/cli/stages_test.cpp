@@ -196,6 +196,7 @@ TEST_CASE("stages apart are refused where they have no meaning") {
   CHECK(error_of({"--connector", "c10d"}) == "diptych: --connector: given without --read-device\n");
   CHECK(has(error_of(with(kApart, {"--connector", "c10d"})),
             "--connector c10d: is between processes, and this one is alone"));
+  CHECK(has(error_of({"--read-device", "cuda:99"}), "diptych: --read-device cuda:99: "));
   CHECK(error_of({"--read-device", "tpu"}) ==
         "diptych: --read-device: unknown value 'tpu' (known: same, auto, cpu, cuda, cuda:N)\n");
   CHECK(has(error_of(with(kApart, {"--trace", folder.file("t.safetensors")})),
