@@ -42,8 +42,8 @@ void spin_briefly() {
 }
 
 // Memory of glibc's in huge pages, where the system has them for who asks: fewer pages are to be
-// cleared one by one. On two cores a start took 0.42 s instead of 0.51, and a picture or a clip of
-// the demo a tenth less time. glibc reads this when a process begins.
+// cleared one by one, at a start and for every large tensor. glibc reads this when a process
+// begins.
 void use_huge_pages() {
   setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 0);
 }
