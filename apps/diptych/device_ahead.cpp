@@ -78,10 +78,10 @@ int ordinal_of(const char* device) {
   return -1;
 }
 
-// What stands behind the name; null: it is another variable.
-const char* value_of(const char* variable, const char* name) {
+// What stands behind "NAME=" or "--name="; null: it is another one.
+const char* value_of(const char* text, const char* name) {
   const std::size_t length = std::strlen(name);
-  return std::strncmp(variable, name, length) == 0 ? variable + length : nullptr;
+  return std::strncmp(text, name, length) == 0 ? text + length : nullptr;
 }
 
 // The GPU that `generate` will use, as far as that is plain from here; -1: none, or not plain.
@@ -105,9 +105,9 @@ int chosen_gpu(int argc, char** argv, char** environment) {
         std::strncmp(word, "--set", 5) == 0)
       return -1;
     if (std::strcmp(word, "--device") == 0) device = next;
-    if (std::strncmp(word, "--device=", 9) == 0) device = word + 9;
+    if (const char* const value = value_of(word, "--device=")) device = value;
     if (is_one_of(word, "-c", "--config")) config = next;
-    if (std::strncmp(word, "--config=", 9) == 0) config = word + 9;
+    if (const char* const value = value_of(word, "--config=")) config = value;
     if (std::strncmp(word, "-c", 2) == 0 && word[2] != '\0') config = word + 2;
   }
   if (verb == nullptr || std::strcmp(verb, "generate") != 0) return -1;

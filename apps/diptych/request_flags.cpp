@@ -38,7 +38,7 @@ void add_inputs(CLI::App& verb) {
   add(kPromptFlags, "TEXT",
       "what to paint, change or answer; may be empty; - reads it from stdin, @FILE from a file (@@ "
       "begins a prompt that begins with @); may be repeated: its order with -i counts");
-  add(kPromptFileFlags, "FILE", "the same as -p @FILE");
+  add(kPromptFileFlags, "FILE", "the same as -p @FILE, or - for stdin");
   add(kImageFlags, "FILE",
       fmt::format("a picture to read ({}); - reads it from stdin; may be repeated",
                   readable_pictures()));

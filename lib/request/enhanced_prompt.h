@@ -14,8 +14,7 @@ bool enhances(const Options& options);
 
 // Throws InputError where no enhancer is named.
 void require_enhancer(const Options& options);
-// The same, and where the request has not one text that says
-// something.
+// The same, and where the request has not one text that says something.
 void require_enhanceable(const Options& options);
 
 // What the enhancer is told for this request: the text of the file where there is one, else the one

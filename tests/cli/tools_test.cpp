@@ -265,9 +265,17 @@ TEST_CASE("compare folders") {
   CHECK(list["pass"] == false);
   CHECK(list.at("pairs").at(3).at("psnr").is_null());
   CHECK(list.at("pairs").at(3).at("equal") == true);
-  CHECK(list["total"]["compared"] == 3);
-  CHECK(list["total"]["equal"] == 1);
-  CHECK(list["total"]["failed"] == 0);
+  CHECK(list.at("total").at("compared") == 3);
+  CHECK(list.at("total").at("equal") == 1);
+  CHECK(list.at("total").at("failed") == 0);
+  for (const char* copy : {"e/1.png", "e/2.png", "f/1.png", "f/2.png", "f/3.png"}) {
+    fs::create_directory(fs::path(bench.path(copy)).parent_path());
+    fs::copy_file(bench.path("small.png"), bench.path(copy));
+  }
+  CHECK(bench.run("compare e f")
+            .out.ends_with("\n  all pictures and videos of one size are equal\n"));
+  fs::remove(bench.path("f/3.png"));
+  CHECK(bench.run("compare e f").out.ends_with("\n  all equal\n"));
   const Outcome missing = bench.run("compare a b --max-abs 255");
   CHECK(missing.code == 1);
   CHECK(missing.out.find("extra.png: missing in b\n") == 0);
