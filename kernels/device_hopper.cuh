@@ -164,6 +164,25 @@ __device__ __forceinline__ void load_box_for(std::uint16_t blocks, void* shared,
       "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(w), "h"(blocks)
       : "memory");
 }
+// Pixels of clips in channels_last, as many as the map says (PixelColumns in host_hopper.h): from a
+// place on, row by row, each moved by a tap's offset. What lies outside a clip is 0.
+struct ClipPlace {
+  int channel, column, row, frame, clip;
+};
+struct TapOffset {
+  int columns, rows, frames;
+};
+__device__ __forceinline__ void load_pixels(void* shared, const CUtensorMap* map,
+                                            std::uint64_t* barrier, const ClipPlace& at,
+                                            const TapOffset& tap) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(shared_address(shared)),
+      "l"(map), "r"(shared_address(barrier)), "r"(at.channel), "r"(at.column), "r"(at.row),
+      "r"(at.frame), "r"(at.clip), "h"(static_cast<std::uint16_t>(tap.columns)),
+      "h"(static_cast<std::uint16_t>(tap.rows)), "h"(static_cast<std::uint16_t>(tap.frames))
+      : "memory");
+}
 // Bytes as they lie, a multiple of 16, to all blocks of the cluster that the mask names.
 __device__ __forceinline__ void load_bytes_for(std::uint16_t blocks, void* shared, const void* from,
                                                unsigned bytes, std::uint64_t* barrier) {

@@ -33,16 +33,18 @@ using EncodeTiled = CUresult(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void
                              const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// Of the driver, which is not linked: a build for a machine without one must load.
+// Of the driver, which is not linked: a build for a machine without one must load. Null: it has
+// none of that name.
+template <typename Function>
+Function* driver_function(const char* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  constexpr unsigned kVersion = 12000;
+  cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
+  return result == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
+}
 inline EncodeTiled* encode_tiled() {
-  static EncodeTiled* const function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    constexpr unsigned kVersion = 12000;
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, kVersion, cudaEnableDefault,
-                                     &result);
-    return result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled*>(found) : nullptr;
-  }();
+  static EncodeTiled* const function = driver_function<EncodeTiled>("cuTensorMapEncodeTiled");
   return function;
 }
 
@@ -93,6 +95,46 @@ const char* make_box_map(CUtensorMap* map, TileElement element, const Boxes<kDim
       encode_tiled()(map, map_type(element), kDims, const_cast<void*>(boxes.at), sizes, strides,
                      box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? nullptr : "the driver takes no tensor map of these sizes";
+}
+
+using EncodeIm2col = CUresult(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
+                              const cuuint64_t*, const cuuint64_t*, const int*, const int*,
+                              cuuint32_t, cuuint32_t, const cuuint32_t*, CUtensorMapInterleave,
+                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// Of one clip in channels_last, what the accelerator moves at a time: 128 bytes of so many pixels,
+// from a place on, at which a kernel begins. These places go from `first` to as far as `last` lies
+// from the clip's last pixel, row by row and frame by frame.
+struct PixelColumns {
+  const void* at;
+  std::int64_t sizes[4];  // channels, columns, rows, frames; packed
+  int first[3], last[3];  // columns, rows, frames
+  int pixels;
+};
+
+// Returns nullptr or the text of the error.
+inline const char* make_pixel_map(CUtensorMap* map, TileElement element,
+                                  const PixelColumns& columns) {
+  static EncodeIm2col* const encode = driver_function<EncodeIm2col>("cuTensorMapEncodeIm2col");
+  if (encode == nullptr) return "the driver has no cuTensorMapEncodeIm2col";
+  constexpr int kDims = 5;  // the last counts clips, of which there is one
+  cuuint64_t sizes[kDims], strides[kDims - 1];
+  cuuint32_t steps[kDims];
+  std::int64_t bytes = element_bytes(element);
+  for (int i = 0; i < kDims; ++i) {
+    sizes[i] = i + 1 < kDims ? static_cast<cuuint64_t>(columns.sizes[i]) : 1;
+    steps[i] = 1;
+    if (i + 1 == kDims) break;
+    bytes *= columns.sizes[i];
+    strides[i] = static_cast<cuuint64_t>(bytes);
+  }
+  const CUresult result =
+      encode(map, map_type(element), kDims, const_cast<void*>(columns.at), sizes, strides,
+             columns.first, columns.last, static_cast<cuuint32_t>(128 / element_bytes(element)),
+             static_cast<cuuint32_t>(columns.pixels), steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? nullptr : "the driver takes no tensor map of these sizes";
 }
 

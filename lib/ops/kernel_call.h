@@ -3,6 +3,7 @@
 // (kernel_call_cuda.cpp, kernel_call_none.cpp).
 #pragma once
 
+#include "kernels/conv3d/conv3d.h"
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/dequantize_rows/dequantize_rows.h"
 #include "kernels/gated_linear/gated_linear.h"
@@ -47,6 +48,7 @@ void launch(const kernels::GroupNormSiluArgs& args, at::Device device);
 void launch(const kernels::LayerNormArgs& args, at::Device device);
 void launch(const kernels::RmsNormRopeArgs& args, at::Device device);
 void launch(const kernels::RmsNormSiluArgs& args, at::Device device);
+void launch(const kernels::Conv3dArgs& args, at::Device device);
 void launch(const kernels::LinearRowArgs& args, at::Device device);
 void launch(const kernels::GatedLinearArgs& args, at::Device device);
 void launch(const kernels::RoutedLinearArgs& args, at::Device device);
@@ -56,12 +58,15 @@ void launch(const kernels::QuantizeAttentionArgs& args, at::Device device);
 void launch(const kernels::DequantizeRowsArgs& args, at::Device device);
 
 // Whether the kernel has code for that device; its index must be set.
+bool has_conv3d(at::Device device);
 bool has_gated_linear(at::Device device);
 bool has_hopper_attention(at::Device device);
 bool has_int8_linear(at::Device device);
 // How many tiles that one computes at a time on the device, whose index must be set; 0: it has no
 // code for it.
 std::int64_t routed_linear_tiles(at::Device device);
+// conv3d_workspace() on that device.
+std::int64_t conv3d_workspace(const kernels::Conv3dArgs& args, at::Device device);
 
 // Operands of at::_scaled_mm.
 struct ScaledProduct {

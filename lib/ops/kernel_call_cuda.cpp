@@ -98,6 +98,20 @@ void launch(const kernels::RmsNormSiluArgs& args, at::Device device) {
                  kernels::rms_norm_silu);
 }
 
+void launch(const kernels::Conv3dArgs& args, at::Device device) {
+  launch_checked("conv3d", args, device, kernels::conv3d_unsupported, kernels::conv3d);
+}
+
+std::int64_t conv3d_workspace(const kernels::Conv3dArgs& args, at::Device device) {
+  const c10::cuda::CUDAGuard guard(device);
+  return kernels::conv3d_workspace(args);
+}
+
+bool has_conv3d(at::Device device) {
+  static PerDevice<bool> has;
+  return has.get(device, kernels::conv3d_runs_here);
+}
+
 void launch(const kernels::LinearRowArgs& args, at::Device device) {
   launch_checked("linear_row", args, device, kernels::linear_row_unsupported, kernels::linear_row);
 }

@@ -68,6 +68,15 @@ void launch(const kernels::RmsNormRopeArgs&, at::Device device) {
 void launch(const kernels::RmsNormSiluArgs&, at::Device device) {
   refuse("rms_norm_silu", device);
 }
+void launch(const kernels::Conv3dArgs&, at::Device device) {
+  refuse("conv3d", device);
+}
+std::int64_t conv3d_workspace(const kernels::Conv3dArgs&, at::Device) {
+  return 0;
+}
+bool has_conv3d(at::Device) {
+  return false;
+}
 void launch(const kernels::LinearRowArgs&, at::Device device) {
   refuse("linear_row", device);
 }

@@ -6,6 +6,7 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "tests/kernels/attention_cases.h"
+#include "tests/kernels/conv3d_cases.h"
 #include "tests/kernels/field.h"
 #include "tests/kernels/linear_cases.h"
 #include "tests/kernels/routed_cases.h"
@@ -155,6 +156,28 @@ TEST_CASE("the first half of a gated layer is one kernel on compute capability 9
   check_gated_linear(on_gpu<kernels::GatedLinearArgs>(kernels::gated_linear));
 }
 
+TEST_CASE("clips are convolved on compute capability 9.0" * doctest::test_suite(kSm90)) {
+  if (!kernels::conv3d_runs_here()) {
+    return test::skip("this GPU or this build has no code for it");
+  }
+  const Runner<kernels::Conv3dArgs> alone = on_gpu<kernels::Conv3dArgs>(kernels::conv3d);
+  check_conv3d(alone);
+  check_conv3d_of_many_tiles(alone);
+  int shared = 0;
+  const Runner<kernels::Conv3dArgs> sharing{
+      alone.device, [&](kernels::Conv3dArgs args) {
+        const std::int64_t bytes = kernels::conv3d_workspace(args);
+        shared += bytes > 0 ? 1 : 0;
+        // What is not written is not read.
+        const Tensor workspace =
+            at::full({bytes / 4}, std::nan(""), at::TensorOptions(at::kFloat).device(alone.device));
+        args.workspace = workspace.data_ptr<float>();
+        alone.run(args);
+      }};
+  check_conv3d_of_many_tiles(sharing);
+  CHECK(shared == 8);
+}
+
 TEST_CASE("rows of two weight sets are multiplied where they lie on compute capability 9.0" *
           doctest::test_suite(kSm90)) {
   if (kernels::routed_linear_tiles() == 0) {
@@ -241,6 +264,31 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
         "rows do not begin at multiples of 16 bytes");
   gated.dtype = kernels::DType::f32;
   CHECK(text_of(kernels::gated_linear(gated, nullptr)) == "rows are not of bfloat16 or float16");
+
+  kernels::Conv3dArgs conv;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) == "a size is below 1");
+  conv.frames = conv.height = conv.width = conv.y_height = conv.y_width = 1;
+  conv.inputs = 8;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) == "outputs are not from 1 to 4096");
+  conv.outputs = 8;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) == "weights overlap");
+  conv.weight_stride = 12;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) ==
+        "pixels do not begin and end at multiples of 16 bytes");
+  conv.shortcut = &conv;
+  conv.side_phases = 2;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) == "the shortcut has no such phases");
+  conv.frame_phases = 2;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) ==
+        "the inputs of two frames are not multiples of 64");
+  conv.column_taps = 4;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) == "a kernel has more than 3 columns");
+  conv.column_taps = 1;
+  conv.row_taps = 9;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) == "a kernel's side is not from 1 to 8");
+  conv.row_taps = 1;
+  conv.y_height = 11;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) == "a padding is not from -8 to 8");
 
   kernels::HopperAttentionArgs attention;
   CHECK(text_of(kernels::hopper_attention(attention, nullptr)) == "there are no keys");

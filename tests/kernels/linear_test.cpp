@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "tests/kernels/conv3d_cases.h"
 #include "tests/kernels/linear_cases.h"
 
 using namespace diptych;
@@ -22,6 +23,10 @@ TEST_CASE("the reference multiplies rows and int8 weights as they are") {
 
 TEST_CASE("the reference multiplies and activates the first half of a gated layer") {
   check_gated_linear({at::kCPU, kernels::gated_linear_ref});
+}
+
+TEST_CASE("the reference convolves clips as float64 does") {
+  check_conv3d({at::kCPU, kernels::conv3d_ref});
 }
 
 TEST_CASE("the reference multiplies the rows of two weight sets where they lie") {

@@ -16,6 +16,7 @@
 
 #include "lib/base/statistics.h"
 #include "lib/models/wan_vae/memory.h"
+#include "lib/ops/conv3d.h"
 #include "lib/runtime/runtime.h"
 
 using namespace diptych;
@@ -148,8 +149,9 @@ void measure_passes(const WanVae& vae, const WanVaePrecision& precision, const S
   vae.encode(video, lap);
 }
 
-// One causal convolution of `frames` frames of `channels`, h x w: as one in three dimensions, in
-// channels_last and not, as three in two dimensions, and as one over three frames' channels.
+// One causal convolution of `frames` frames of `channels`, h x w: by the kernel of this project,
+// and by libtorch as one in three dimensions, in channels_last and not, as three in two dimensions,
+// and as one over three frames' channels.
 void measure_forms(std::int64_t channels, std::int64_t frames, const Size& size,
                    at::ScalarType dtype, at::Device device) {
   const std::int64_t h = size.height, w = size.width;
@@ -185,8 +187,15 @@ void measure_forms(std::int64_t channels, std::int64_t frames, const Size& size,
   };
   fmt::print("{} channels, {} frames of {}x{}, {}:\n", channels, frames, w, h,
              c10::toString(dtype));
-  const bool split = wan_vae_splits_taps(channels, channels, dtype);
-  print(split ? "conv3d, channels_last" : "conv3d, channels_last (used)",
+  const bool own = has_conv3d_kernel(options, channels, channels, KernelPolicy::automatic);
+  const bool split = !own && wan_vae_splits_taps(channels, channels, dtype);
+  if (own) {
+    const Tensor packed = weight.permute({0, 2, 3, 4, 1}).unsqueeze(0);
+    print("kernels/conv3d (used)", [&] {
+      conv3d(x, {.weight = packed, .bias = bias, .row_padding = 1, .column_padding = 1});
+    });
+  }
+  print(own || split ? "conv3d, channels_last" : "conv3d, channels_last (used)",
         [&] { at::conv3d(clip, weight, bias, 1, padding); });
   print("conv3d", [&] { at::conv3d(plain_clip, plain_weight, bias, 1, padding); });
   print(split ? "three conv2d and sums (used)" : "three conv2d and sums", [&] { flat(); });

@@ -67,6 +67,24 @@ TEST_CASE("tf32 of Wan 2.1 and 2.2 is within one level of float32 at the release
   }
 }
 
+// Where the shortcut of a stage is added within conv3d().
+TEST_CASE("bfloat16 of Wan 2.2 is as near to float32 by kernels as by reference") {
+  const WanVaeConfig config = WanVaeConfig::wan22();
+  const auto decoded = [&](at::ScalarType dtype, KernelPolicy kernels) {
+    const WanVae vae = WanVae::load(Weights::dummy(gpu(), dtype), config, {kernels});
+    CHECK(vae.decoder.upsamples[0].upsample->phases.defined() ==
+          (dtype == at::kBFloat16 && kernels == KernelPolicy::strict));
+    return cases::decode(vae, cases::draw({3, 8, 12, config.z_dim}, 3));
+  };
+  const Tensor exact = decoded(at::kFloat, KernelPolicy::strict);
+  const double found = cases::relative_norm(decoded(at::kBFloat16, KernelPolicy::strict), exact);
+  const double reference =
+      cases::relative_norm(decoded(at::kBFloat16, KernelPolicy::reference), exact);
+  MESSAGE("bfloat16: by kernels " << found << ", by reference " << reference);
+  CHECK(found > 1e-4);
+  CHECK(found < 1.1 * reference);
+}
+
 TEST_CASE("tf32 at the released sizes on the GPU takes the planned memory") {
   const WanVaePrecision tf32 = WanVaePrecision::tf32();
   const std::int64_t width = 832, height = 480, t = 3;

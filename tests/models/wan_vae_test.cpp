@@ -136,7 +136,7 @@ TEST_CASE("a convolution's taps one by one make what it makes") {
   const Tensor x = cases::draw({4, 5, 6, 8}, 21);
   for (const bool tf32 : {false, true}) {
     CAPTURE(tf32);
-    const WanVaeConv conv = WanVaeConv::load(weights, 12, 8, 3, 3, tf32);
+    const WanVaeConv conv = WanVaeConv::load(weights, 12, 8, 3, 3, {KernelPolicy::automatic, tf32});
     WanVaeConv split = conv;
     split.split_taps();
     CHECK(split.taps.size() == 3);
@@ -157,6 +157,23 @@ TEST_CASE("a convolution's taps one by one make what it makes") {
   CHECK(wan_vae_splits_taps(96, 96, at::kBFloat16));
   CHECK(!wan_vae_splits_taps(96, 96, at::kFloat));
   CHECK(!wan_vae_splits_taps(96, 192, at::kHalf));
+}
+
+TEST_CASE("phases make what a convolution of doubled pixels makes") {
+  const std::int64_t h = 3, w = 4, in = 5, out = 6;
+  const Tensor weight = cases::draw({out, in, 3, 3}, 31), x = cases::draw({2, in, h, w}, 32);
+  const Tensor doubled = x.repeat_interleave(2, 2).repeat_interleave(2, 3);
+  const Tensor expected = at::conv2d(doubled, weight, {}, 1, 1);
+  const Tensor phases = wan_vae_upsample_phases(weight);
+  CHECK(phases.sizes() == at::IntArrayRef({4, out, 1, 2, 2, in}));
+  const Tensor padded = at::constant_pad_nd(x, {1, 1, 1, 1});
+  for (const std::int64_t phase : {0, 1, 2, 3}) {
+    const std::int64_t row = phase / 2, column = phase % 2;
+    const Tensor seen = padded.narrow(2, row, h + 1).narrow(3, column, w + 1);
+    const Tensor found = at::conv2d(seen, phases[phase].select(1, 0).permute({0, 3, 1, 2}));
+    const Tensor there = expected.view({2, out, h, 2, w, 2}).select(5, column).select(3, row);
+    CHECK(cases::relative_norm(found, there) < 1e-6);
+  }
 }
 
 TEST_CASE("a decoder gives one frame, then four at a time, and ends") {

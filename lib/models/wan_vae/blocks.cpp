@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/ops/conv3d.h"
 #include "lib/ops/ops.h"
 #include "lib/ops/rms_norm_silu.h"
 
@@ -24,27 +25,16 @@ Tensor images_as_frames(const Tensor& x) {
   return x.permute({0, 2, 3, 1}).contiguous();
 }
 
-at::TensorOptions products_of(const Weights& weights, bool tf32) {
-  return tf32 ? weights.options().dtype(WanVaePrecision::tf32().products) : weights.options();
-}
-
 // Into the layout that the convolutions want; good within a Weights::ReadAhead, too.
 Tensor load_weight(const Weights& weights, at::IntArrayRef shape, at::MemoryFormat layout,
                    bool tf32) {
-  Tensor weight = at::empty(shape, products_of(weights, tf32), layout);
+  Tensor weight = at::empty(shape, wan_vae_conv_options(weights, tf32), layout);
   if (tf32) {
     weights.get_then("weight", shape, [weight](const Tensor& read) { weight.copy_(read); });
   } else {
     weights.read("weight", shape, weight);
   }
   return weight;
-}
-
-Tensor load_bias(const Weights& weights, std::int64_t out, bool tf32) {
-  if (!tf32) return weights.get("bias", {out});
-  Tensor bias = at::empty({out}, products_of(weights, tf32));
-  weights.get_then("bias", {out}, [bias](const Tensor& read) { bias.copy_(read); });
-  return bias;
 }
 
 // `convolution` of x, the weight and the bias (undefined: none). Not every CPU's convolution has
@@ -87,6 +77,17 @@ Tensor convolve_clip(const Tensor& frames, const Tensor& weight, const Tensor& b
 }
 
 }  // namespace
+
+at::TensorOptions wan_vae_conv_options(const Weights& weights, bool tf32) {
+  return tf32 ? weights.options().dtype(WanVaePrecision::tf32().products) : weights.options();
+}
+
+Tensor wan_vae_conv_bias(const Weights& weights, std::int64_t out, bool tf32) {
+  if (!tf32) return weights.get("bias", {out});
+  Tensor bias = at::empty({out}, wan_vae_conv_options(weights, tf32));
+  weights.get_then("bias", {out}, [bias](const Tensor& read) { bias.copy_(read); });
+  return bias;
+}
 
 bool wan_vae_splits_taps(std::int64_t out, std::int64_t in, at::ScalarType products) {
   constexpr std::int64_t kMost = 128;
@@ -151,12 +152,14 @@ void WanVaeHistory::skip() {
 }
 
 WanVaeConv WanVaeConv::load(const Weights& weights, std::int64_t out, std::int64_t in,
-                            std::int64_t t, std::int64_t k, bool tf32) {
+                            std::int64_t t, std::int64_t k, const WanVaeCompute& compute) {
   WanVaeConv conv;
-  conv.bias = load_bias(weights, out, tf32);
+  conv.bias = wan_vae_conv_bias(weights, out, compute.tf32);
+  conv.in_kernel = has_conv3d_kernel(conv.options(), out, in, compute.kernels);
   const at::ScalarType products = conv.bias.scalar_type();
-  if (!conv.bias.is_cuda() || k == 1 || !wan_vae_splits_taps(out, in, products)) {
-    conv.weight = load_weight(weights, {out, in, t, k, k}, at::MemoryFormat::ChannelsLast3d, tf32);
+  if (conv.in_kernel || !conv.bias.is_cuda() || k == 1 || !wan_vae_splits_taps(out, in, products)) {
+    conv.weight =
+        load_weight(weights, {out, in, t, k, k}, at::MemoryFormat::ChannelsLast3d, compute.tf32);
     return conv;
   }
   for (std::int64_t i = 0; i < t; ++i)
@@ -198,6 +201,15 @@ std::vector<Tensor> WanVaeConv::forward_filled(const Tensor& frames, WanVaeHisto
 }
 
 std::vector<Tensor> WanVaeConv::convolve(const Tensor& frames, std::int64_t rows) const {
+  if (in_kernel) {
+    // [1, out, t, k, k, in]; of one frame, behind zeros, the last tap.
+    Tensor packed = weight.permute({0, 2, 3, 4, 1}).unsqueeze(0);
+    if (frames.size(0) == 1) packed = packed.narrow(2, packed.size(2) - 1, 1);
+    return {conv3d(frames, {.weight = packed,
+                            .bias = bias,
+                            .row_padding = rows,
+                            .column_padding = kernel_rows() / 2})};
+  }
   if (frames.size(0) == 1) {  // zeros before it: the other taps add nothing
     const Tensor last = taps.empty() ? weight.select(2, weight.size(2) - 1) : taps.back();
     return {convolve_images(frames, last, bias, 1, rows, last.size(3) / 2)};
@@ -219,7 +231,7 @@ Tensor WanVaeConv::forward_halved(const Tensor& frames) const {
 WanVaeSpatialConv WanVaeSpatialConv::load(const Weights& weights, std::int64_t out, std::int64_t in,
                                           bool tf32) {
   return {load_weight(weights, {out, in, 3, 3}, at::MemoryFormat::ChannelsLast, tf32),
-          load_bias(weights, out, tf32)};
+          wan_vae_conv_bias(weights, out, tf32)};
 }
 
 Tensor WanVaeSpatialConv::forward(const Tensor& x, std::int64_t stride) const {
@@ -298,9 +310,9 @@ WanVaeResidualBlock WanVaeResidualBlock::load(const Weights& w, const WanVaeBloc
                                               const WanVaeCompute& compute) {
   WanVaeResidualBlock block;
   block.norm1 = WanVaeNorm::load(w.scope(names.norm1), in, compute.kernels);
-  block.conv1 = WanVaeConv::load(w.scope(names.conv1), out, in, 3, 3, compute.tf32);
+  block.conv1 = WanVaeConv::load(w.scope(names.conv1), out, in, 3, 3, compute);
   block.norm2 = WanVaeNorm::load(w.scope(names.norm2), out, compute.kernels);
-  block.conv2 = WanVaeConv::load(w.scope(names.conv2), out, out, 3, 3, compute.tf32);
+  block.conv2 = WanVaeConv::load(w.scope(names.conv2), out, out, 3, 3, compute);
   if (in != out) block.shortcut = WanVaeLinear::load(w.scope(names.shortcut), out, in);
   return block;
 }

@@ -24,8 +24,13 @@ struct WanVaeCompute {
   bool tf32 = false;  // WanVaePrecision::tf32(), of weights that are read in float32
 };
 
+// Of the weights of a convolution, as it multiplies them, and its bias [out].
+at::TensorOptions wan_vae_conv_options(const Weights& weights, bool tf32);
+Tensor wan_vae_conv_bias(const Weights& weights, std::int64_t out, bool tf32);
+
 // Whether a causal 3x3x3 convolution on a GPU is three in two dimensions and their sum, which is
-// faster there than one in three dimensions at few channels and 16 bits.
+// faster there than one in three dimensions at few channels and 16 bits. conv3d() of lib/ops goes
+// before both.
 bool wan_vae_splits_taps(std::int64_t out, std::int64_t in, at::ScalarType products);
 
 // The last input frames of every temporal convolution of a pass over a clip, in the order in which
@@ -68,8 +73,9 @@ class WanVaeHistory {
 struct WanVaeConv {          // causal: kernels of three frames end at the frame that they make
   Tensor weight, bias;       // [out, in, t, k, k] in channels_last_3d, [out]
   std::vector<Tensor> taps;  // instead of `weight`: of each frame, [out, in, k, k] in channels_last
+  bool in_kernel = false;    // by conv3d() of lib/ops
   static WanVaeConv load(const Weights& weights, std::int64_t out, std::int64_t in, std::int64_t t,
-                         std::int64_t k, bool tf32);
+                         std::int64_t k, const WanVaeCompute& compute);
   void split_taps();  // `weight` becomes `taps`
   // x [n, h, w, in] of any dtype -> [n, h, w, out], padded by k / 2; for t = 3.
   Tensor forward(const Tensor& x, WanVaeHistory& history) const;

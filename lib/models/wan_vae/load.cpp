@@ -18,7 +18,7 @@ class Loader {
   void encoder() {
     const std::size_t last = c_.stages() - 1;
     vae_.encoder.conv1 = WanVaeConv::load(weights_.scope(paths_.conv_in("encoder")), c_.base_dim,
-                                          c_.patch_channels(), 3, 3, compute_.tf32);
+                                          c_.patch_channels(), 3, 3, compute_);
     for (std::size_t s = 0; s <= last; ++s) {
       const std::int64_t in = c_.encoder_in(s), out = c_.encoder_dim(s);
       WanVaeDownStage& down = vae_.encoder.downsamples.emplace_back();
@@ -26,7 +26,7 @@ class Loader {
         down.blocks.push_back(block(paths_.down_block(s, i), i == 0 ? in : out, out));
       if (s == last) break;
       down.downsample = WanVaeDownsample::load(weights_.scope(paths_.downsample(s)), out,
-                                               c_.halves_time(s), compute_.tf32);
+                                               c_.halves_time(s), compute_);
     }
     vae_.encoder.middle = middle("encoder", c_.encoder_dim(last));
     vae_.encoder.head = head("encoder", c_.encoder_dim(last), 2 * c_.z_dim);
@@ -35,7 +35,7 @@ class Loader {
   void decoder() {
     const std::size_t last = c_.stages() - 1;
     vae_.decoder.conv1 = WanVaeConv::load(weights_.scope(paths_.conv_in("decoder")),
-                                          c_.decoder_in(0), c_.z_dim, 3, 3, compute_.tf32);
+                                          c_.decoder_in(0), c_.z_dim, 3, 3, compute_);
     vae_.decoder.middle = middle("decoder", c_.decoder_in(0));
     for (std::size_t s = 0; s <= last; ++s) {
       const std::int64_t in = c_.decoder_in(s), out = c_.decoder_out(s);
@@ -44,7 +44,7 @@ class Loader {
         up.blocks.push_back(block(paths_.up_block(s, i), i == 0 ? in : out, out));
       if (s == last) break;
       up.upsample = WanVaeUpsample::load(weights_.scope(paths_.upsample(s)), c_.upsampled_dim(s),
-                                         out, c_.doubles_time(s), compute_.tf32);
+                                         out, c_.doubles_time(s), compute_);
     }
     vae_.decoder.head = head("decoder", c_.decoder_out(last), c_.patch_channels());
   }
@@ -67,7 +67,7 @@ class Loader {
   }
   WanVaeHead head(const std::string& side, std::int64_t in, std::int64_t out) const {
     return {WanVaeNorm::load(weights_.scope(paths_.norm_out(side)), in, compute_.kernels),
-            WanVaeConv::load(weights_.scope(paths_.conv_out(side)), out, in, 3, 3, compute_.tf32)};
+            WanVaeConv::load(weights_.scope(paths_.conv_out(side)), out, in, 3, 3, compute_)};
   }
 
   WanVae& vae_;

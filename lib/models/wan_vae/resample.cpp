@@ -1,5 +1,10 @@
 #include "lib/models/wan_vae/resample.h"
 
+#include <array>
+#include <vector>
+
+#include "lib/ops/conv3d.h"
+
 namespace diptych {
 namespace {
 
@@ -30,11 +35,11 @@ Tensor spread_band(const Tensor& x, std::int64_t times, const WanVaeBand& band) 
 }  // namespace
 
 WanVaeDownsample WanVaeDownsample::load(const Weights& w, std::int64_t channels, bool temporal,
-                                        bool tf32) {
-  WanVaeDownsample down{WanVaeSpatialConv::load(w.scope("resample.1"), channels, channels, tf32),
-                        {}};
+                                        const WanVaeCompute& compute) {
+  WanVaeDownsample down{
+      WanVaeSpatialConv::load(w.scope("resample.1"), channels, channels, compute.tf32), {}};
   if (temporal)
-    down.time_conv = WanVaeConv::load(w.scope("time_conv"), channels, channels, 3, 1, tf32);
+    down.time_conv = WanVaeConv::load(w.scope("time_conv"), channels, channels, 3, 1, compute);
   return down;
 }
 
@@ -49,13 +54,25 @@ Tensor WanVaeDownsample::forward(Tensor x, at::ScalarType maps, WanVaeHistory& h
 }
 
 WanVaeUpsample WanVaeUpsample::load(const Weights& w, std::int64_t out, std::int64_t in,
-                                    bool temporal, bool tf32) {
-  WanVaeUpsample up{WanVaeSpatialConv::load(w.scope("resample.1"), out, in, tf32), {}};
-  if (temporal) up.time_conv = WanVaeConv::load(w.scope("time_conv"), 2 * in, in, 3, 1, tf32);
+                                    bool temporal, const WanVaeCompute& compute) {
+  WanVaeUpsample up;
+  if (temporal) up.time_conv = WanVaeConv::load(w.scope("time_conv"), 2 * in, in, 3, 1, compute);
+  const Weights resample = w.scope("resample.1");
+  const at::TensorOptions products = wan_vae_conv_options(resample, compute.tf32);
+  if (!has_conv3d_kernel(products, out, in, compute.kernels)) {
+    up.resample = WanVaeSpatialConv::load(resample, out, in, compute.tf32);
+    return up;
+  }
+  up.resample.bias = wan_vae_conv_bias(resample, out, compute.tf32);
+  up.phases = at::empty({4, out, 1, 2, 2, in}, products);
+  resample.get_then("weight", {out, in, 3, 3}, [phases = up.phases](const Tensor& read) {
+    phases.copy_(wan_vae_upsample_phases(read));
+  });
   return up;
 }
 
-Tensor WanVaeUpsample::forward(Tensor x, at::ScalarType maps, WanVaeHistory& history) const {
+Tensor WanVaeUpsample::forward(Tensor x, at::ScalarType maps, const Tensor& shortcut,
+                               WanVaeHistory& history) const {
   std::int64_t times = 1;
   if (time_conv && history.first_chunk()) {
     history.skip();  // the second chunk sees zeros before it, not this one
@@ -63,13 +80,56 @@ Tensor WanVaeUpsample::forward(Tensor x, at::ScalarType maps, WanVaeHistory& his
     x = time_conv->forward(x, history);
     times = 2;
   }
-  if (const WanVaeBand* band = history.band_of(3)) {
-    x = spread_band(x, times, *band);
-    return resample.forward_band(x).to(maps);
+  const bool at_once = phases.defined() && x.scalar_type() == maps;  // the shortcut, too
+  x = phases.defined() ? forward_phases(x, times, at_once ? shortcut : Tensor(), history)
+                       : forward_doubled(x, times, history);
+  x = x.to(maps);
+  if (shortcut.defined() && !at_once) wan_vae_add_repeated(x, shortcut, shortcut_frames());
+  return x;
+}
+
+Tensor WanVaeUpsample::forward_phases(const Tensor& x, std::int64_t times, const Tensor& shortcut,
+                                      WanVaeHistory& history) const {
+  constexpr std::int64_t kSides = 2;
+  const WanVaeBand* band = history.band_of(3);
+  Tensor frames = x;
+  if (band != nullptr) {
+    frames = at::empty({x.size(0), x.size(1) + 2, x.size(2), x.size(3)}, x.options());
+    frames.narrow(1, 1, x.size(1)).copy_(x);
+    band->fill_halo(frames);
   }
-  x = spread(x, times);
-  x = resample.forward(x);
-  return x.to(maps);
+  const std::int64_t all = kSides * kSides * shortcut_frames();
+  return conv3d(frames, {.weight = phases,
+                         .bias = resample.bias,
+                         .row_padding = band == nullptr ? 1 : 0,
+                         .column_padding = 1,
+                         .frame_phases = times,
+                         .side_phases = kSides,
+                         .shortcut = shortcut,
+                         .shortcut_first = all - kSides * kSides * times,
+                         .shortcut_phases = all});
+}
+
+Tensor WanVaeUpsample::forward_doubled(const Tensor& x, std::int64_t times,
+                                       WanVaeHistory& history) const {
+  const WanVaeBand* band = history.band_of(3);
+  return band == nullptr ? resample.forward(spread(x, times))
+                         : resample.forward_band(spread_band(x, times, *band));
+}
+
+Tensor wan_vae_upsample_phases(const Tensor& weight) {
+  // Along rows or columns: the taps before, at and behind a pixel's first half fall on the pixel
+  // before and on its own twice; of its second half on its own twice and on the one behind.
+  const auto along = [](const Tensor& taps, std::int64_t dim) {
+    const auto tap = [&](std::int64_t i) { return taps.select(dim, i); };
+    return std::array{at::stack({tap(0), tap(1) + tap(2)}, dim),
+                      at::stack({tap(0) + tap(1), tap(2)}, dim)};
+  };
+  std::vector<Tensor> phases;
+  for (const Tensor& rows : along(weight.to(at::kFloat), 2)) {
+    for (const Tensor& both : along(rows, 3)) phases.push_back(both.permute({0, 2, 3, 1}));
+  }
+  return at::stack(phases).unsqueeze(2);
 }
 
 Tensor wan_vae_average_down(const Tensor& x, std::int64_t frames) {

@@ -32,10 +32,13 @@ struct ChunkPass {
     for (const WanVaeResidualBlock& block : blocks) h = block.forward(std::move(h), history);
     return h;
   }
-  template <class Resample>  // WanVaeDownsample or WanVaeUpsample
-  Tensor resample(const Resample& resample, WanVaeSum h) const {
-    Tensor x = wan_vae_total(std::move(h), resample.input_dtype(), kernels);
-    return resample.forward(std::move(x), maps, history);
+  Tensor downsample(const WanVaeDownsample& down, WanVaeSum h) const {
+    Tensor x = wan_vae_total(std::move(h), down.input_dtype(), kernels);
+    return down.forward(std::move(x), maps, history);
+  }
+  Tensor upsample(const WanVaeUpsample& up, WanVaeSum h, const Tensor& shortcut) const {
+    Tensor x = wan_vae_total(std::move(h), up.input_dtype(), kernels);
+    return up.forward(std::move(x), maps, shortcut, history);
   }
 };
 
@@ -56,7 +59,7 @@ WanVaeSum run_middle(const ChunkPass& pass, const WanVaeMiddle& middle, WanVaeSu
 Tensor run_residual(const ChunkPass& pass, const WanVaeDownStage& stage, const Tensor& x) {
   WanVaeSum h = pass.run(stage.blocks, {x});
   if (!stage.downsample) return pass.total(std::move(h)).add_(x);
-  return pass.resample(*stage.downsample, std::move(h))
+  return pass.downsample(*stage.downsample, std::move(h))
       .add_(wan_vae_average_down(x, stage.downsample->time_conv ? 2 : 1));
 }
 
@@ -66,9 +69,7 @@ WanVaeSum run_stage(const ChunkPass& pass, const WanVaeUpStage& stage, Tensor x,
   WanVaeSum h = shortcut ? WanVaeSum{x} : ChunkPass::whole(std::move(x));
   h = pass.run(stage.blocks, std::move(h));
   if (!stage.upsample) return h;
-  const Tensor doubled = pass.resample(*stage.upsample, std::move(h));
-  if (shortcut) wan_vae_add_repeated(doubled, x, stage.upsample->time_conv ? 2 : 1);
-  return ChunkPass::whole(doubled);
+  return ChunkPass::whole(pass.upsample(*stage.upsample, std::move(h), shortcut ? x : Tensor()));
 }
 
 WanVaeSum run_stages(const ChunkPass& pass, const WanVae& vae, Tensor x) {
@@ -84,7 +85,7 @@ WanVaeSum run_stages(const ChunkPass& pass, const WanVae& vae, Tensor x) {
       h = pass.report(name_next(), block.forward(std::move(h), pass.history));
     if (stage.downsample)
       h = ChunkPass::whole(
-          pass.report(name_next(), pass.resample(*stage.downsample, std::move(h))));
+          pass.report(name_next(), pass.downsample(*stage.downsample, std::move(h))));
   }
   return h;
 }

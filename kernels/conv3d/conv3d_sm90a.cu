@@ -1,0 +1,618 @@
+#include "kernels/conv3d/conv3d.h"
+#include "kernels/device_fetch.cuh"
+#include "kernels/device_pipeline.cuh"
+#include "kernels/host_hopper.h"
+
+namespace diptych::kernels {
+namespace {
+
+// Of a block; the blocks of a cluster lie one below the other. A tile's rows are places: those of
+// y's pixels and, behind each row of pixels, as many more as the taps reach beyond it.
+constexpr int kTilePlaces = 128;
+constexpr int kMostColumnTaps = 3;
+constexpr int kPiece = 64;  // inputs: a swizzled row of shared memory
+constexpr int kGroupPlaces = kTilePlaces / kMultiplying;
+// Pieces of x, which the taps of a row share, each one place further than the one before; and of
+// weights, one for each tap.
+constexpr int kXStages = 3, kStages = 4;
+constexpr int kXPlaces = kTilePlaces + kMostColumnTaps - 1;
+[[maybe_unused]] constexpr int kXBytes = kXPlaces * kSwizzledBytes;
+constexpr int kXStageBytes = (kXPlaces + kSwizzleRows - 1) / kSwizzleRows * kTileAlignment;
+// A warp's results on their way out: 16 pixels of 64 outputs, with a gap of 16 bytes.
+constexpr int kResultColumns = 64, kWarpPlaces = kGroupPlaces * kWarp / kWarpgroup;
+static_assert(kWarpPlaces == 16);
+constexpr int kResultPitch = kResultColumns * 2 + static_cast<int>(kVectorBytes);
+constexpr int kResultBytes = kWarpPlaces * kResultPitch;
+constexpr int kWarps = kMultiplying * kWarpgroup / kWarp;
+// Behind the results lies the bias of all outputs.
+constexpr std::int64_t kMostOutputs = 4096;
+
+template <int kOutputs>
+struct Shape {
+  static constexpr int kBoxOutputs = kOutputs / kClusterBlocks;  // one for each block
+  static constexpr int kBoxBytes = kBoxOutputs * kSwizzledBytes;
+  static constexpr int kStageBytes = kClusterBlocks * kBoxBytes;  // of weights
+  static constexpr int kXStagesBytes = kXStages * kXStageBytes;
+  static constexpr int kSharedBytes =
+      kStages * kStageBytes + kXStagesBytes + kWarps * kResultBytes + kTileAlignment;
+  // A warpgroup's sums of 64 places in a thread, and those of a block as vectors.
+  static constexpr int kSums = kOutputs / 2;
+  static constexpr std::int64_t kBlockVectors = kSums / 4 * kMultiplying * kWarpgroup;
+  using Weights = Pipeline<kStages, kStageBytes>;
+};
+
+// A thread's view of the stages of x, each of which a block fills and empties for itself.
+struct XStages {
+  StageBarriers<kXStages>& barriers;
+  char* stages;
+  Ring<kXStages> ring;
+};
+// Called by all threads, which wait for each other before they use it.
+[[maybe_unused]] __device__ __forceinline__ XStages
+begin_x_stages(StageBarriers<kXStages>& barriers, char* stages) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kXStages; ++i) {
+      init_barrier(&barriers.filled[i], 1);
+      init_barrier(&barriers.emptied[i], kMultiplying);
+    }
+  }
+  return {barriers, stages, {}};
+}
+[[maybe_unused]] __device__ __forceinline__ char* stage_of(const XStages& x) {
+  return x.stages + x.ring.stage * kXStageBytes;
+}
+
+// What clusters do: `whole` tiles in turn, and of the tiles behind them an equal share each.
+struct Schedule {
+  Tiles tiles;
+  std::int64_t whole;
+  int pieces;  // of x, of a tile
+
+  __host__ __device__ std::int64_t shared() const { return tiles.count() - whole; }
+};
+// Of the pieces of the shared tiles, where the share of a cluster begins.
+[[maybe_unused]] __device__ __forceinline__ std::int64_t share_of(const Schedule& schedule,
+                                                                  std::int64_t cluster) {
+  return cluster * schedule.shared() * schedule.pieces / schedule.tiles.clusters;
+}
+
+[[maybe_unused]] constexpr int kWholeTile = -1;
+// A share may end one tile and begin the next.
+constexpr int kClusterSlots = 2;
+
+// Calls body(tile, first, end, slot) for pieces of the tiles of this cluster; slot: in the
+// workspace, for the sums of a part of a tile, or kWholeTile.
+template <typename Body>
+__device__ __forceinline__ void for_work(const Schedule& schedule, const Body& body) {
+  const std::int64_t cluster = blockIdx.x / kClusterBlocks;
+  for (std::int64_t tile = cluster; tile < schedule.whole; tile += schedule.tiles.clusters)
+    body(tile, 0, schedule.pieces, kWholeTile);
+  if (schedule.shared() == 0) return;
+  const std::int64_t to = share_of(schedule, cluster + 1);
+  int slot = static_cast<int>(cluster) * kClusterSlots;
+  for (std::int64_t from = share_of(schedule, cluster); from < to; ++slot) {
+    const int first = static_cast<int>(from % schedule.pieces);
+    const std::int64_t left = schedule.pieces - first, rest = to - from;
+    const int count = static_cast<int>(left < rest ? left : rest);
+    body(schedule.whole + from / schedule.pieces, first, first + count, slot);
+    from += count;
+  }
+}
+
+// The places of a tile, of all blocks, and its outputs of one phase.
+struct TileOfPhase {
+  unsigned first_place;
+  int first_output;
+  int phase, frame, row, column;  // phase: by frame, row and column
+};
+// In 32 bits: divisions in 64 take long.
+template <int kOutputs>
+__device__ __forceinline__ TileOfPhase tile_of(const Conv3dArgs& args, const Tiles& tiles,
+                                               unsigned tile) {
+  const unsigned down = static_cast<unsigned>(tiles.down);
+  const unsigned across = static_cast<unsigned>(tiles.across);
+  const unsigned of_band = kTileBand * across, band = tile / of_band, within = tile % of_band;
+  const unsigned rest = down - band * kTileBand, high = rest < kTileBand ? rest : kTileBand;
+  const unsigned columns = (static_cast<unsigned>(args.outputs) + kOutputs - 1) / kOutputs;
+  const unsigned place_across = within / high, place_down = band * kTileBand + within % high;
+  const int phase = static_cast<int>(place_across / columns);
+  const int side = args.side_phases > 1 ? 1 : 0;  // bits of a row or column
+  return {place_down * (kClusterBlocks * kTilePlaces),
+          static_cast<int>(place_across % columns) * kOutputs,
+          phase,
+          phase >> 2 * side,
+          phase >> side & side,
+          phase & side};
+}
+
+__host__ __device__ inline std::int64_t row_places(const Conv3dArgs& args) {
+  return args.y_width + args.column_taps - 1;
+}
+// Of a phase.
+__host__ __device__ inline std::int64_t places_of(const Conv3dArgs& args) {
+  return args.frames * args.y_height * row_places(args);
+}
+struct PixelPlace {
+  unsigned frame, row, column;
+};
+[[maybe_unused]] __device__ __forceinline__ PixelPlace pixel_place(const Conv3dArgs& args,
+                                                                   unsigned place) {
+  const unsigned width = static_cast<unsigned>(row_places(args));
+  const unsigned height = static_cast<unsigned>(args.y_height);
+  const unsigned row = place / width, frame = row / height;
+  return {frame, row - frame * height, place - row * width};
+}
+
+// By one thread of a block. Each block loads its own places, and a half of the weights for both.
+template <int kOutputs>
+__device__ __forceinline__ void fill_stages(XStages& x, typename Shape<kOutputs>::Weights& weights,
+                                            const Conv3dArgs& args, const CUtensorMap* x_map,
+                                            const CUtensorMap* weight_map, const Schedule& schedule,
+                                            unsigned block) {
+  using S = Shape<kOutputs>;
+  const int rows = static_cast<int>(args.row_taps), columns = static_cast<int>(args.column_taps);
+  const int inputs = static_cast<int>(args.inputs), of_row = (inputs + kPiece - 1) / kPiece;
+  for_work(schedule, [&](std::int64_t index, int first, int end, int) {
+    const TileOfPhase tile = tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(index));
+    const unsigned place = tile.first_place + block * kTilePlaces;
+    // Of a block without places: of a clip behind the only one, where everything is 0.
+    const bool any = place < places_of(args);
+    const PixelPlace from = pixel_place(args, any ? place : 0);
+    const ClipPlace at_first{tile.frame * inputs,
+                             static_cast<int>(from.column) - static_cast<int>(args.left),
+                             static_cast<int>(from.row) - static_cast<int>(args.top),
+                             static_cast<int>(from.frame), any ? 0 : 1};
+    const int of_phase = tile.phase % static_cast<int>(args.side_phases * args.side_phases);
+    const int weight_row = tile.first_output + static_cast<int>(block) * S::kBoxOutputs;
+    int row = first / of_row, input = first % of_row * kPiece;
+    for (int piece = first; piece < end; ++piece) {
+      std::uint64_t* const filled = &x.barriers.filled[x.ring.stage];
+      await_phase(&x.barriers.emptied[x.ring.stage], x.ring.parity ^ 1);
+      expect_bytes(filled, kXBytes);
+      ClipPlace at = at_first;
+      at.channel += input;
+      load_pixels(stage_of(x), x_map, filled, at, {tile.column, row % rows + tile.row, row / rows});
+      x.ring.next();
+      weights.fill_pieces(columns, [&](int column, char* to, std::uint64_t* weights_filled) {
+        expect_bytes(weights_filled, S::kStageBytes);
+        load_box_for(kAllOfCluster, to + static_cast<int>(block) * S::kBoxBytes, weight_map,
+                     weights_filled, input, row * columns + column, weight_row, of_phase);
+      });
+      input += kPiece;
+      if (input < inputs) continue;
+      input = 0;
+      ++row;
+    }
+  });
+}
+
+// Of a warpgroup's 64 places: the sums of some pieces of a tile.
+template <typename T, int kOutputs>
+__device__ __forceinline__ void multiply_pieces(XStages& x,
+                                                typename Shape<kOutputs>::Weights& weights,
+                                                float (&sums)[kOutputs / 2], int pieces,
+                                                int column_taps, const Worker& worker) {
+  int before = 0, x_before = 0;  // the stages whose products run
+  const auto let_go_of_x = [&] {
+    if (worker.thread == 0) arrive_here(&x.barriers.emptied[x_before]);
+  };
+  for (int piece = 0; piece < pieces; ++piece) {
+    await_phase(&x.barriers.filled[x.ring.stage], x.ring.parity);
+    // A tap begins a row of shared memory further: what is swizzled is the address itself.
+    std::uint64_t a = tile_descriptor(stage_of(x) + worker.group * kGroupPlaces * kSwizzledBytes);
+    for (int column = 0; column < column_taps; ++column) {
+      const bool first = piece == 0 && column == 0;
+      await_phase(&weights.barriers.filled[weights.ring.stage], weights.ring.parity);
+      const std::uint64_t b =
+          tile_descriptor(weights.stages + weights.ring.stage * Shape<kOutputs>::kStageBytes);
+      begin_products();
+#pragma unroll
+      for (int k = 0; k < kSwizzledBytes / 32; ++k)
+        multiply_tile<T>(sums, a + k * kDescriptorStep, b + k * kDescriptorStep, !first || k > 0);
+      end_of_products();
+      if (!first) {
+        await_products<1>();
+        weights.release(before, worker.thread);
+        if (column == 0) let_go_of_x();
+      }
+      before = weights.ring.stage;
+      weights.ring.next();
+      a += kSwizzledBytes >> 4;
+    }
+    x_before = x.ring.stage;
+    x.ring.next();
+  }
+  await_products<0>();
+  hold(sums);
+  weights.release(before, worker.thread);
+  let_go_of_x();
+}
+
+// Where a lane's pixel goes, lane % 16 of the warp's, and what is added to it.
+template <typename T>
+struct Pixel {
+  T* y;  // null: there is no such pixel
+  const T* shortcut;
+};
+template <typename T>
+__device__ __forceinline__ Pixel<T> pixel_at(const Conv3dArgs& args, const TileOfPhase& tile,
+                                             unsigned place) {
+  if (place >= places_of(args)) return {nullptr, nullptr};
+  const PixelPlace at = pixel_place(args, place);
+  if (at.column >= args.y_width) return {nullptr, nullptr};
+  const std::int64_t side = args.side_phases;
+  const std::int64_t frame = at.frame * args.frame_phases + tile.frame;
+  const std::int64_t row = frame * args.y_height * side + at.row * side + tile.row;
+  const std::int64_t column = row * args.y_width * side + at.column * side + tile.column;
+  const std::int64_t own = (at.frame * args.y_height + at.row) * args.y_width + at.column;
+  return {static_cast<T*>(args.y) + column * args.outputs,
+          args.shortcut == nullptr
+              ? nullptr
+              : static_cast<const T*>(args.shortcut) + own * args.shortcut_step * args.outputs};
+}
+
+// Offsets and rounds 64 columns of a warp's sums, 16 at a time, to rows in shared memory. bias: of
+// the first of these columns, or null.
+template <typename T>
+__device__ __forceinline__ void put_results(const float* sums, const T* bias, int columns,
+                                            const char* results, int lane) {
+#pragma unroll
+  for (int i = 0; i < kResultColumns / 16; ++i) {
+    float values[8];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {  // two columns of 8, then of the next 8; in rows q and q + 8
+      const int column = i * 16 + j / 2 * 8 + 2 * (lane % 4);
+      Vector<T, 2> offset{};
+      if (bias != nullptr && column < columns)
+        offset = *reinterpret_cast<const Vector<T, 2>*>(bias + column);
+      values[2 * j] = sums[8 * i + 2 * j] + widen(offset.at[0]);
+      values[2 * j + 1] = sums[8 * i + 2 * j + 1] + widen(offset.at[1]);
+    }
+    const Vector<T, 8> rounded = round_all<T, 8>(values);
+    const char* at = results + lane % 16 * kResultPitch + (2 * i + lane / 16) * 16;
+    store_matrices<false>(shared_address(at), reinterpret_cast<const unsigned*>(rounded.at));
+  }
+}
+
+// What the shortcut has for the 8 outputs of a lane, of each of the pixels that it writes.
+template <typename T>
+struct Added {
+  static constexpr int kTurns = kWarpPlaces / 4;
+  Vector<T, 8> of[kTurns];
+};
+
+// Of the pixels 4i + lane / 8 of a warp a lane writes the outputs from 8 * (lane % 8) on.
+template <typename T>
+__device__ __forceinline__ T* pixel_for(T* own, int turn, int lane) {
+  return reinterpret_cast<T*>(
+      __shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(own), turn * 4 + lane / 8));
+}
+
+// Of 8 outputs whose channels begin at `from`, the one of each that a phase takes.
+template <typename T>
+__device__ __forceinline__ Vector<T, 8> load_shortcut(const T* from, int step, int channel) {
+  Vector<T, 8> added;
+  if (step == 1) {
+    added = *reinterpret_cast<const Vector<T, 8>*>(from);
+  } else if (step == 2) {
+    Vector<T, 8> two[2];
+    two[0] = reinterpret_cast<const Vector<T, 8>*>(from)[0];
+    two[1] = reinterpret_cast<const Vector<T, 8>*>(from)[1];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const Vector<T, 8>& of = two[j / 4];
+      added.at[j] = channel == 0 ? of.at[2 * j % 8] : of.at[2 * j % 8 + 1];
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) added.at[j] = from[j * step + channel];
+  }
+  return added;
+}
+
+template <typename T>
+__device__ __forceinline__ void load_added(Added<T>& added, const Conv3dArgs& args,
+                                           const Pixel<T>& own, int phase, int first_output,
+                                           int lane) {
+  const int step = static_cast<int>(args.shortcut_step);
+  const int channel = (phase + static_cast<int>(args.shortcut_first)) * step /
+                      static_cast<int>(args.shortcut_phases);
+  const int output = first_output + lane % 8 * 8;
+#pragma unroll
+  for (int i = 0; i < Added<T>::kTurns; ++i) {
+    const T* const from = pixel_for(own.shortcut, i, lane);
+    if (from != nullptr && output < args.outputs)
+      added.of[i] = load_shortcut(from + output * step, step, channel);
+  }
+}
+
+// Eight lanes write a pixel's 128 bytes.
+template <typename T>
+__device__ __forceinline__ void write_results(const Conv3dArgs& args, const Pixel<T>& own,
+                                              const Added<T>& added, int first_output,
+                                              const char* results, int lane) {
+#pragma unroll
+  for (int i = 0; i < Added<T>::kTurns; ++i) {
+    T* const y = pixel_for(own.y, i, lane);
+    const int output = first_output + lane % 8 * 8;
+    if (y == nullptr || output >= args.outputs) continue;
+    const char* const at = results + (i * 4 + lane / 8) * kResultPitch + lane % 8 * 16;
+    Vector<T, 8> words = *reinterpret_cast<const Vector<T, 8>*>(at);
+    if (args.shortcut != nullptr) {
+      float sums[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sums[j] = widen(words.at[j]) + widen(added.of[i].at[j]);
+      words = round_all<T, 8>(sums);
+    }
+    store_words(y + output, *reinterpret_cast<const uint4*>(words.at));
+  }
+}
+
+// Sums of a warp's 16 places on their way to y, 64 outputs at a time from `column` of the tile on.
+template <typename T, int kColumns>
+__device__ __forceinline__ void finish(const Conv3dArgs& args, const TileOfPhase& tile,
+                                       const Pixel<T>& own, const float (&sums)[kColumns / 2],
+                                       const T* bias, int column, char* results, int lane) {
+#pragma unroll
+  for (int turn = 0; turn < kColumns / kResultColumns; ++turn) {
+    const int first_output = tile.first_output + column + turn * kResultColumns;
+    const T* const of_first = bias == nullptr ? nullptr : bias + first_output;
+    Added<T> added;  // on their way while results are rounded
+    if (args.shortcut != nullptr) load_added(added, args, own, tile.phase, first_output, lane);
+    __syncwarp();
+    put_results<T>(sums + 32 * turn, of_first, static_cast<int>(args.outputs) - first_output,
+                   results, lane);
+    __syncwarp();
+    write_results<T>(args, own, added, first_output, results, lane);
+  }
+}
+
+// Of the sums in a slot of the workspace: thread by thread, four of each at a time.
+template <int kOutputs>
+__device__ __forceinline__ float4* parts_in(const Conv3dArgs& args, std::int64_t slot,
+                                            unsigned block, int thread) {
+  return reinterpret_cast<float4*>(args.workspace) +
+         (slot * kClusterBlocks + block) * Shape<kOutputs>::kBlockVectors + thread;
+}
+[[maybe_unused]] constexpr int kVectorStep = kMultiplying * kWarpgroup;
+
+// By a warpgroup, for 64 places of a tile. bias: in shared memory, or null.
+template <typename T, int kOutputs>
+__device__ __forceinline__ void multiply_tiles(XStages& x,
+                                               typename Shape<kOutputs>::Weights& weights,
+                                               char* results, const Conv3dArgs& args,
+                                               const Schedule& schedule, const T* bias,
+                                               const Worker& worker) {
+  using S = Shape<kOutputs>;
+  const int warp = worker.group * kWarpgroup / kWarp + worker.thread / kWarp;
+  const int lane = worker.thread % kWarp;
+  float sums[S::kSums];
+  for_work(schedule, [&](std::int64_t index, int first, int end, int slot) {
+    multiply_pieces<T, kOutputs>(x, weights, sums, end - first, static_cast<int>(args.column_taps),
+                                 worker);
+    if (slot != kWholeTile) {
+      float4* const to = parts_in<kOutputs>(args, slot, worker.block, warp * kWarp + lane);
+#pragma unroll
+      for (int i = 0; i < S::kSums / 4; ++i)
+        to[i * kVectorStep] =
+            make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+      return;
+    }
+    const TileOfPhase tile = tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(index));
+    const unsigned place = tile.first_place + worker.block * kTilePlaces +
+                           static_cast<unsigned>(warp * kWarpPlaces + lane % kWarpPlaces);
+    finish<T, kOutputs>(args, tile, pixel_at<T>(args, tile, place), sums, bias, 0,
+                        results + warp * kResultBytes, lane);
+  });
+}
+
+template <typename T, int kOutputs>
+__global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThreads, 1)
+    conv3d_kernel(const __grid_constant__ Conv3dArgs args,
+                  const __grid_constant__ CUtensorMap x_map,
+                  const __grid_constant__ CUtensorMap weight_map, const Schedule schedule) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // a build is for several architectures, this body for one
+  using S = Shape<kOutputs>;
+  __shared__ StageBarriers<kStages> barriers;
+  __shared__ StageBarriers<kXStages> x_barriers;
+  char* const x_stages = tiles_in_shared() + kStages * S::kStageBytes;
+  char* const results = x_stages + S::kXStagesBytes;
+  T* bias = nullptr;
+  if (args.bias != nullptr) {
+    bias = reinterpret_cast<T*>(results + kWarps * kResultBytes);
+    for (int i = static_cast<int>(threadIdx.x); i < args.outputs; i += kProductThreads)
+      bias[i] = static_cast<const T*>(args.bias)[i];
+  }
+  auto x = begin_x_stages(x_barriers, x_stages);
+  auto weights = S::Weights::begin(barriers, 1, 1);
+  const Worker worker = Worker::here();
+  if (worker.fills()) {
+    leave_registers<56>();  // 56 + 2 * 224: what 384 threads of 168 have
+    if (worker.thread == 0)
+      fill_stages<kOutputs>(x, weights, args, &x_map, &weight_map, schedule, worker.block);
+  } else {
+    take_registers<224>();
+    multiply_tiles<T, kOutputs>(x, weights, results, args, schedule, bias, worker);
+  }
+  // No block ends while another may still send to its shared memory.
+  join_cluster();
+#endif
+}
+
+// Of the tiles that clusters share: adds what they have of 16 places and 64 outputs. A block is one
+// warp; blockIdx.x: the warp of a tile, counted through these tiles; blockIdx.y: the outputs.
+template <typename T, int kOutputs>
+__global__ void __launch_bounds__(kWarp)
+    finish_shared_tiles(const __grid_constant__ Conv3dArgs args, const Schedule schedule) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  __shared__ __align__(16) char results[kResultBytes];
+  constexpr int kVectors = kResultColumns / 2 / 4;
+  const int lane = static_cast<int>(threadIdx.x), columns = static_cast<int>(blockIdx.y);
+  const int of_tile = static_cast<int>(blockIdx.x) % (kClusterBlocks * kWarps);
+  const unsigned block = static_cast<unsigned>(of_tile / kWarps);
+  const int warp = of_tile % kWarps;
+  const std::int64_t shared = blockIdx.x / (kClusterBlocks * kWarps);
+  const std::int64_t first = shared * schedule.pieces, end = first + schedule.pieces;
+  // The cluster that has the tile's first piece.
+  std::int64_t cluster = shared * schedule.tiles.clusters / schedule.shared();
+  while (share_of(schedule, cluster + 1) <= first) ++cluster;
+  float sums[4 * kVectors] = {};
+#pragma unroll 4
+  for (; cluster < schedule.tiles.clusters; ++cluster) {
+    const std::int64_t from = share_of(schedule, cluster);
+    if (from >= end) break;
+    // Behind another tile's end.
+    const std::int64_t slot = cluster * kClusterSlots + (from < first ? 1 : 0);
+    const float4* const parts = parts_in<kOutputs>(args, slot, block, warp * kWarp + lane) +
+                                static_cast<std::int64_t>(columns) * kVectors * kVectorStep;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const float4 four = parts[i * kVectorStep];
+      sums[4 * i] += four.x;
+      sums[4 * i + 1] += four.y;
+      sums[4 * i + 2] += four.z;
+      sums[4 * i + 3] += four.w;
+    }
+  }
+  const TileOfPhase tile =
+      tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(schedule.whole + shared));
+  const unsigned place = tile.first_place + block * kTilePlaces +
+                         static_cast<unsigned>(warp * kWarpPlaces + lane % kWarpPlaces);
+  finish<T, kResultColumns>(args, tile, pixel_at<T>(args, tile, place), sums,
+                            static_cast<const T*>(args.bias), columns * kResultColumns, results,
+                            lane);
+#endif
+}
+
+// Whether tiles are 192 outputs wide, which leaves fewer of their columns empty.
+bool is_narrow(const Conv3dArgs& args) {
+  return parts_of(args.outputs, 192) * 192 < parts_of(args.outputs, 256) * 256;
+}
+
+template <int kOutputs>
+Schedule schedule_of(const Conv3dArgs& args) {
+  const std::int64_t down = parts_of(places_of(args), kClusterBlocks * kTilePlaces);
+  const std::int64_t across = parts_of(args.outputs, kOutputs) * args.phases();
+  const std::int64_t pieces = args.frame_taps * args.row_taps * parts_of(args.inputs, kPiece);
+  const std::int64_t clusters = clusters_at_once<>(), count = down * across;
+  const std::int64_t idle = (clusters - count % clusters) % clusters;  // at the last tiles
+  // The products in whose time the sums come and go, and the share of the whole below which
+  // sharing gains nothing: with idle multiprocessors the others are clocked higher.
+  constexpr std::int64_t kCost = 28, kLeastShare = 8;
+  const bool shares = idle * pieces * args.column_taps > kCost * clusters &&
+                      kLeastShare * idle > parts_of(count, clusters) * clusters;
+  return {{down, across, shares ? clusters : std::min(count, clusters)},
+          shares ? count - count % clusters : count,
+          static_cast<int>(pieces)};
+}
+
+template <typename T, int kOutputs>
+const char* launch(const Conv3dArgs& args, CUstream_st* stream) {
+  const auto element = args.dtype == DType::bf16 ? TileElement::bf16 : TileElement::f16;
+  const std::int64_t taps = args.frame_taps * args.row_taps * args.column_taps;
+  const int top = static_cast<int>(args.top), left = static_cast<int>(args.left);
+  const PixelColumns pixels{
+      args.x,
+      {args.frame_phases * args.inputs, args.width, args.height, args.frames + args.frame_taps - 1},
+      {-left, -top, 0},
+      {static_cast<int>(row_places(args) - args.width) - left,
+       static_cast<int>(args.y_height - args.height) - top, static_cast<int>(1 - args.frame_taps)},
+      kXPlaces};
+  const Boxes<4> weights{args.weight,
+                         {args.inputs, taps, args.outputs, args.side_phases * args.side_phases},
+                         {args.inputs, args.weight_stride, args.outputs * args.weight_stride},
+                         {kPiece, 1, Shape<kOutputs>::kBoxOutputs, 1}};
+  CUtensorMap x, weight;
+  for (const char* error :
+       {make_pixel_map(&x, element, pixels), make_box_map(&weight, element, weights)}) {
+    if (error != nullptr) return error;
+  }
+  Schedule schedule = schedule_of<kOutputs>(args);
+  if (args.workspace == nullptr) {
+    schedule.whole = schedule.tiles.count();
+    schedule.tiles.clusters = std::min(schedule.whole, schedule.tiles.clusters);
+  }
+  const auto shared_bytes =
+      Shape<kOutputs>::kSharedBytes + static_cast<int>(args.outputs * element_size(args.dtype));
+  const char* error = launch_clusters(conv3d_kernel<T, kOutputs>, schedule.tiles.clusters,
+                                      shared_bytes, stream, args, x, weight, schedule);
+  if (error != nullptr || schedule.shared() == 0) return error;
+  const dim3 warps(static_cast<unsigned>(schedule.shared() * kClusterBlocks * kWarps),
+                   kOutputs / kResultColumns);
+  finish_shared_tiles<T, kOutputs><<<warps, kWarp, 0, stream>>>(args, schedule);
+  return launch_error();
+}
+
+template <typename T>
+const char* launch_shape(const Conv3dArgs& args, CUstream_st* stream) {
+  return is_narrow(args) ? launch<T, 192>(args, stream) : launch<T, 256>(args, stream);
+}
+
+template <int kOutputs>
+std::int64_t workspace_of(const Conv3dArgs& args) {
+  const Schedule schedule = schedule_of<kOutputs>(args);
+  if (schedule.shared() == 0) return 0;
+  return schedule.tiles.clusters * kClusterSlots * kClusterBlocks * Shape<kOutputs>::kBlockVectors *
+         static_cast<std::int64_t>(sizeof(float4));
+}
+
+}  // namespace
+
+const char* conv3d_unsupported(const Conv3dArgs& args) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // coordinates are 32-bit
+  constexpr std::int64_t kMostTaps = 8;  // the accelerator's corners are of five bits
+  if (args.column_taps > kMostColumnTaps) return "a kernel has more than 3 columns";
+  for (const std::int64_t size :
+       {args.frames, args.height, args.width, args.inputs, args.y_height, args.y_width}) {
+    if (size < 1) return "a size is below 1";
+    if (size > kMost) return "sizes beyond 2^30";
+  }
+  if (args.outputs < 1 || args.outputs > kMostOutputs) return "outputs are not from 1 to 4096";
+  if (args.y_height > kMost / args.y_width || args.frames > kMost / (args.y_height * args.y_width))
+    return "more than 2^30 pixels";
+  for (const std::int64_t taps : {args.frame_taps, args.row_taps, args.column_taps}) {
+    if (taps < 1 || taps > kMostTaps) return "a kernel's side is not from 1 to 8";
+  }
+  for (const std::int64_t padding :
+       {args.top, args.left, args.y_height + args.row_taps - 1 - args.top - args.height,
+        args.y_width + args.column_taps - 1 - args.left - args.width}) {
+    if (padding < -kMostTaps || padding > kMostTaps) return "a padding is not from -8 to 8";
+  }
+  for (const std::int64_t phases : {args.frame_phases, args.side_phases}) {
+    if (phases != 1 && phases != 2) return "phases are not 1 or 2";
+  }
+  if (args.frame_phases > 1 && args.inputs % kPiece != 0)
+    return "the inputs of two frames are not multiples of 64";
+  if (args.shortcut != nullptr &&
+      (args.shortcut_step < 1 || args.shortcut_phases < 1 || args.shortcut_first < 0 ||
+       args.shortcut_first + args.phases() > args.shortcut_phases)) {
+    return "the shortcut has no such phases";
+  }
+  if (args.dtype == DType::f32) return "maps are not of bfloat16 or float16";
+  constexpr const char* kReason = "pixels do not begin and end at multiples of 16 bytes";
+  if (args.weight_stride < args.frame_taps * args.row_taps * args.column_taps * args.inputs)
+    return "weights overlap";
+  for (const std::int64_t step : {args.inputs, args.outputs, args.weight_stride}) {
+    if (step * element_size(args.dtype) % kVectorBytes != 0) return kReason;
+  }
+  for (const void* at : {args.x, args.weight, static_cast<const void*>(args.y), args.shortcut}) {
+    if (!aligned(at)) return kReason;
+  }
+  return nullptr;
+}
+
+bool conv3d_runs_here() {
+  return has_hopper_code(conv3d_kernel<__nv_bfloat16, 256>);
+}
+
+std::int64_t conv3d_workspace(const Conv3dArgs& args) {
+  return is_narrow(args) ? workspace_of<192>(args) : workspace_of<256>(args);
+}
+
+const char* conv3d(const Conv3dArgs& args, CUstream_st* stream) {
+  if (const char* reason = conv3d_unsupported(args)) return reason;
+  return args.dtype == DType::bf16 ? launch_shape<__nv_bfloat16>(args, stream)
+                                   : launch_shape<__half>(args, stream);
+}
+
+}  // namespace diptych::kernels
