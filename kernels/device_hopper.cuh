@@ -358,9 +358,11 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[kCount], std::uint64
     DIPTYCH_WGMMA("n96k32", "e4m3", "", 48, "%48", "%49", "%50", "l"(a));
   } else if constexpr (kCount == 128) {
     DIPTYCH_WGMMA_16("n256", ", 0, 0", 128, "%128", "%129", "%130", "l"(a))
-  } else {
-    static_assert(kCount == 96);
+  } else if constexpr (kCount == 96) {
     DIPTYCH_WGMMA_16("n192", ", 0, 0", 96, "%96", "%97", "%98", "l"(a))
+  } else {
+    static_assert(kCount == 48);
+    DIPTYCH_WGMMA_16("n96", ", 0, 0", 48, "%48", "%49", "%50", "l"(a))
   }
 }
 

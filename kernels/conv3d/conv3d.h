@@ -9,15 +9,15 @@
 // frame_phases 2, x has the inputs of two frames side by side, and y has both frames.
 //
 // For compute capability 9.0 alone (wgmma, TMA). A matrix product whose rows are places in the clip
-// and whose inputs are those of each tap: two blocks of a cluster compute 256 places by 192 or 256
-// outputs. Of a block, one thread fetches pieces of 64 inputs: of 130 places, which the accelerator
-// finds, moves by a tap's frame and row and fills up with zeros (im2col mode), once for the taps of
-// a row, which see them one place further each; and of weights, half of a tap's for both blocks.
-// Two warpgroups hold the sums of 64 places each. So that a tap's neighbour is the next place, too,
-// at the end of a row, each row has as many places more as the taps reach beyond it, whose sums
-// nobody writes. Of the last tiles, too few for all clusters, each cluster takes an equal share of
-// the pieces where that saves enough; their sums go to a workspace, and a second launch adds them
-// in order.
+// and whose inputs are those of each tap: two blocks of a cluster compute 256 places by 96, 192 or
+// 256 outputs. Of a block, one thread fetches pieces of 64 inputs: of 130 places, which the
+// accelerator finds, moves by a tap's frame and row and fills up with zeros (im2col mode), once for
+// the taps of a row, which see them one place further each; and of weights, half of a tap's for
+// both blocks. Two warpgroups hold the sums of 64 places each. So that a tap's neighbour is the
+// next place, too, at the end of a row, each row has as many places more as the taps reach beyond
+// it, whose sums nobody writes. Of the last tiles, too few for all clusters, each cluster takes an
+// equal share of the pieces where that saves enough; their sums go to a workspace, and a second
+// launch adds them in order.
 //
 // Bound: arithmetic.
 #pragma once

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/conv3d/conv3d.h"
 #include "kernels/device_fetch.cuh"
 #include "kernels/device_pipeline.cuh"
@@ -18,10 +20,10 @@ constexpr int kXStages = 3, kStages = 4;
 constexpr int kXPlaces = kTilePlaces + kMostColumnTaps - 1;
 [[maybe_unused]] constexpr int kXBytes = kXPlaces * kSwizzledBytes;
 constexpr int kXStageBytes = (kXPlaces + kSwizzleRows - 1) / kSwizzleRows * kTileAlignment;
-// A warp's results on their way out: 16 pixels of 64 outputs, with a gap of 16 bytes.
-constexpr int kResultColumns = 64, kWarpPlaces = kGroupPlaces * kWarp / kWarpgroup;
+// A warp's results on their way out: 16 pixels of up to 64 outputs, with a gap of 16 bytes.
+constexpr int kMostResultColumns = 64, kWarpPlaces = kGroupPlaces * kWarp / kWarpgroup;
 static_assert(kWarpPlaces == 16);
-constexpr int kResultPitch = kResultColumns * 2 + static_cast<int>(kVectorBytes);
+constexpr int kResultPitch = kMostResultColumns * 2 + static_cast<int>(kVectorBytes);
 constexpr int kResultBytes = kWarpPlaces * kResultPitch;
 constexpr int kWarps = kMultiplying * kWarpgroup / kWarp;
 // Behind the results lies the bias of all outputs.
@@ -37,6 +39,9 @@ struct Shape {
       kStages * kStageBytes + kXStagesBytes + kWarps * kResultBytes + kTileAlignment;
   // A warpgroup's sums of 64 places in a thread, and those of a block as vectors.
   static constexpr int kSums = kOutputs / 2;
+  static constexpr int kResultColumns =
+      kOutputs % kMostResultColumns == 0 ? kMostResultColumns : kMostResultColumns / 2;
+  static_assert(kOutputs % kResultColumns == 0);
   static constexpr std::int64_t kBlockVectors = kSums / 4 * kMultiplying * kWarpgroup;
   using Weights = Pipeline<kStages, kStageBytes>;
 };
@@ -251,9 +256,9 @@ __device__ __forceinline__ Pixel<T> pixel_at(const Conv3dArgs& args, const TileO
               : static_cast<const T*>(args.shortcut) + own * args.shortcut_step * args.outputs};
 }
 
-// Offsets and rounds 64 columns of a warp's sums, 16 at a time, to rows in shared memory. bias: of
-// the first of these columns, or null.
-template <typename T>
+// Offsets and rounds columns of a warp's sums, 16 at a time, to rows in shared memory. bias: of the
+// first of these columns, or null.
+template <typename T, int kResultColumns>
 __device__ __forceinline__ void put_results(const float* sums, const T* bias, int columns,
                                             const char* results, int lane) {
 #pragma unroll
@@ -274,19 +279,28 @@ __device__ __forceinline__ void put_results(const float* sums, const T* bias, in
   }
 }
 
-// What the shortcut has for the 8 outputs of a lane, of each of the pixels that it writes.
-template <typename T>
-struct Added {
-  static constexpr int kTurns = kWarpPlaces / 4;
-  Vector<T, 8> of[kTurns];
+// Which results a lane writes: 8 outputs of a pixel in each turn, so that lanes side by side write
+// the columns of one.
+template <int kResultColumns>
+struct LaneTurns {
+  static constexpr int kLanes = kResultColumns / 8, kPixels = kWarp / kLanes;
+  static constexpr int kCount = kWarpPlaces / kPixels;
+  int lane;
+  __device__ __forceinline__ int pixel(int turn) const { return turn * kPixels + lane / kLanes; }
+  __device__ __forceinline__ int output() const { return lane % kLanes * 8; }
+  // Of the pixel of a turn what lane pixel(turn) has.
+  template <typename T>
+  __device__ __forceinline__ T* of(T* own, int turn) const {
+    return reinterpret_cast<T*>(
+        __shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(own), pixel(turn)));
+  }
 };
 
-// Of the pixels 4i + lane / 8 of a warp a lane writes the outputs from 8 * (lane % 8) on.
-template <typename T>
-__device__ __forceinline__ T* pixel_for(T* own, int turn, int lane) {
-  return reinterpret_cast<T*>(
-      __shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(own), turn * 4 + lane / 8));
-}
+// What the shortcut has for the outputs of a lane, of each of the pixels that it writes.
+template <typename T, int kTurns>
+struct Added {
+  Vector<T, 8> of[kTurns];
+};
 
 // Of 8 outputs whose channels begin at `from`, the one of each that a phase takes.
 template <typename T>
@@ -310,33 +324,32 @@ __device__ __forceinline__ Vector<T, 8> load_shortcut(const T* from, int step, i
   return added;
 }
 
-template <typename T>
-__device__ __forceinline__ void load_added(Added<T>& added, const Conv3dArgs& args,
+template <typename T, int kTurns, typename Turns>
+__device__ __forceinline__ void load_added(Added<T, kTurns>& added, const Conv3dArgs& args,
                                            const Pixel<T>& own, int phase, int first_output,
-                                           int lane) {
+                                           const Turns& turns) {
   const int step = static_cast<int>(args.shortcut_step);
   const int channel = (phase + static_cast<int>(args.shortcut_first)) * step /
                       static_cast<int>(args.shortcut_phases);
-  const int output = first_output + lane % 8 * 8;
+  const int output = first_output + turns.output();
 #pragma unroll
-  for (int i = 0; i < Added<T>::kTurns; ++i) {
-    const T* const from = pixel_for(own.shortcut, i, lane);
+  for (int i = 0; i < kTurns; ++i) {
+    const T* const from = turns.of(own.shortcut, i);
     if (from != nullptr && output < args.outputs)
       added.of[i] = load_shortcut(from + output * step, step, channel);
   }
 }
 
-// Eight lanes write a pixel's 128 bytes.
-template <typename T>
+template <typename T, int kTurns, typename Turns>
 __device__ __forceinline__ void write_results(const Conv3dArgs& args, const Pixel<T>& own,
-                                              const Added<T>& added, int first_output,
-                                              const char* results, int lane) {
+                                              const Added<T, kTurns>& added, int first_output,
+                                              const char* results, const Turns& turns) {
 #pragma unroll
-  for (int i = 0; i < Added<T>::kTurns; ++i) {
-    T* const y = pixel_for(own.y, i, lane);
-    const int output = first_output + lane % 8 * 8;
+  for (int i = 0; i < kTurns; ++i) {
+    T* const y = turns.of(own.y, i);
+    const int output = first_output + turns.output();
     if (y == nullptr || output >= args.outputs) continue;
-    const char* const at = results + (i * 4 + lane / 8) * kResultPitch + lane % 8 * 16;
+    const char* const at = results + turns.pixel(i) * kResultPitch + turns.output() * 2;
     Vector<T, 8> words = *reinterpret_cast<const Vector<T, 8>*>(at);
     if (args.shortcut != nullptr) {
       float sums[8];
@@ -348,22 +361,23 @@ __device__ __forceinline__ void write_results(const Conv3dArgs& args, const Pixe
   }
 }
 
-// Sums of a warp's 16 places on their way to y, 64 outputs at a time from `column` of the tile on.
-template <typename T, int kColumns>
+// Sums of a warp's 16 places on their way to y, from `column` of the tile on.
+template <typename T, int kResultColumns, int kColumns>
 __device__ __forceinline__ void finish(const Conv3dArgs& args, const TileOfPhase& tile,
                                        const Pixel<T>& own, const float (&sums)[kColumns / 2],
                                        const T* bias, int column, char* results, int lane) {
+  const LaneTurns<kResultColumns> turns{lane};
 #pragma unroll
-  for (int turn = 0; turn < kColumns / kResultColumns; ++turn) {
-    const int first_output = tile.first_output + column + turn * kResultColumns;
+  for (int part = 0; part < kColumns / kResultColumns; ++part) {
+    const int first_output = tile.first_output + column + part * kResultColumns;
     const T* const of_first = bias == nullptr ? nullptr : bias + first_output;
-    Added<T> added;  // on their way while results are rounded
-    if (args.shortcut != nullptr) load_added(added, args, own, tile.phase, first_output, lane);
+    Added<T, LaneTurns<kResultColumns>::kCount> added;  // on their way while results are rounded
+    if (args.shortcut != nullptr) load_added(added, args, own, tile.phase, first_output, turns);
     __syncwarp();
-    put_results<T>(sums + 32 * turn, of_first, static_cast<int>(args.outputs) - first_output,
-                   results, lane);
+    put_results<T, kResultColumns>(sums + kResultColumns / 2 * part, of_first,
+                                   static_cast<int>(args.outputs) - first_output, results, lane);
     __syncwarp();
-    write_results<T>(args, own, added, first_output, results, lane);
+    write_results<T>(args, own, added, first_output, results, turns);
   }
 }
 
@@ -401,8 +415,8 @@ __device__ __forceinline__ void multiply_tiles(XStages& x,
     const TileOfPhase tile = tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(index));
     const unsigned place = tile.first_place + worker.block * kTilePlaces +
                            static_cast<unsigned>(warp * kWarpPlaces + lane % kWarpPlaces);
-    finish<T, kOutputs>(args, tile, pixel_at<T>(args, tile, place), sums, bias, 0,
-                        results + warp * kResultBytes, lane);
+    finish<T, S::kResultColumns, kOutputs>(args, tile, pixel_at<T>(args, tile, place), sums, bias,
+                                           0, results + warp * kResultBytes, lane);
   });
 }
 
@@ -439,14 +453,15 @@ __global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThr
 #endif
 }
 
-// Of the tiles that clusters share: adds what they have of 16 places and 64 outputs. A block is one
-// warp; blockIdx.x: the warp of a tile, counted through these tiles; blockIdx.y: the outputs.
+// Of the tiles that clusters share: adds what they have of 16 places and a part of the outputs. A
+// block is one warp; blockIdx.x: the warp of a tile, counted through these tiles; blockIdx.y: the
+// outputs.
 template <typename T, int kOutputs>
 __global__ void __launch_bounds__(kWarp)
     finish_shared_tiles(const __grid_constant__ Conv3dArgs args, const Schedule schedule) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   __shared__ __align__(16) char results[kResultBytes];
-  constexpr int kVectors = kResultColumns / 2 / 4;
+  constexpr int kColumns = Shape<kOutputs>::kResultColumns, kVectors = kColumns / 2 / 4;
   const int lane = static_cast<int>(threadIdx.x), columns = static_cast<int>(blockIdx.y);
   const int of_tile = static_cast<int>(blockIdx.x) % (kClusterBlocks * kWarps);
   const unsigned block = static_cast<unsigned>(of_tile / kWarps);
@@ -461,6 +476,7 @@ __global__ void __launch_bounds__(kWarp)
   for (; cluster < schedule.tiles.clusters; ++cluster) {
     const std::int64_t from = share_of(schedule, cluster);
     if (from >= end) break;
+    if (from == share_of(schedule, cluster + 1)) continue;  // fewer pieces than clusters
     // Behind another tile's end.
     const std::int64_t slot = cluster * kClusterSlots + (from < first ? 1 : 0);
     const float4* const parts = parts_in<kOutputs>(args, slot, block, warp * kWarp + lane) +
@@ -478,15 +494,21 @@ __global__ void __launch_bounds__(kWarp)
       tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(schedule.whole + shared));
   const unsigned place = tile.first_place + block * kTilePlaces +
                          static_cast<unsigned>(warp * kWarpPlaces + lane % kWarpPlaces);
-  finish<T, kResultColumns>(args, tile, pixel_at<T>(args, tile, place), sums,
-                            static_cast<const T*>(args.bias), columns * kResultColumns, results,
-                            lane);
+  finish<T, kColumns, kColumns>(args, tile, pixel_at<T>(args, tile, place), sums,
+                                static_cast<const T*>(args.bias), columns * kColumns, results,
+                                lane);
 #endif
 }
 
-// Whether tiles are 192 outputs wide, which leaves fewer of their columns empty.
-bool is_narrow(const Conv3dArgs& args) {
-  return parts_of(args.outputs, 192) * 192 < parts_of(args.outputs, 256) * 256;
+// Calls body(integral_constant) with the width of tiles that leaves the fewest of their columns
+// empty, the widest of these.
+template <typename Body>
+auto with_width(const Conv3dArgs& args, const Body& body) {
+  const auto columns = [&](std::int64_t width) { return parts_of(args.outputs, width) * width; };
+  const std::int64_t wide = columns(256), middle = columns(192), narrow = columns(96);
+  if (wide <= middle && wide <= narrow) return body(std::integral_constant<int, 256>{});
+  if (middle <= narrow) return body(std::integral_constant<int, 192>{});
+  return body(std::integral_constant<int, 96>{});
 }
 
 template <int kOutputs>
@@ -538,14 +560,14 @@ const char* launch(const Conv3dArgs& args, CUstream_st* stream) {
                                       shared_bytes, stream, args, x, weight, schedule);
   if (error != nullptr || schedule.shared() == 0) return error;
   const dim3 warps(static_cast<unsigned>(schedule.shared() * kClusterBlocks * kWarps),
-                   kOutputs / kResultColumns);
+                   kOutputs / Shape<kOutputs>::kResultColumns);
   finish_shared_tiles<T, kOutputs><<<warps, kWarp, 0, stream>>>(args, schedule);
   return launch_error();
 }
 
 template <typename T>
-const char* launch_shape(const Conv3dArgs& args, CUstream_st* stream) {
-  return is_narrow(args) ? launch<T, 192>(args, stream) : launch<T, 256>(args, stream);
+const char* launch_of(const Conv3dArgs& args, CUstream_st* stream) {
+  return with_width(args, [&](auto width) { return launch<T, width.value>(args, stream); });
 }
 
 template <int kOutputs>
@@ -606,13 +628,13 @@ bool conv3d_runs_here() {
 }
 
 std::int64_t conv3d_workspace(const Conv3dArgs& args) {
-  return is_narrow(args) ? workspace_of<192>(args) : workspace_of<256>(args);
+  return with_width(args, [&](auto width) { return workspace_of<width.value>(args); });
 }
 
 const char* conv3d(const Conv3dArgs& args, CUstream_st* stream) {
   if (const char* reason = conv3d_unsupported(args)) return reason;
-  return args.dtype == DType::bf16 ? launch_shape<__nv_bfloat16>(args, stream)
-                                   : launch_shape<__half>(args, stream);
+  return args.dtype == DType::bf16 ? launch_of<__nv_bfloat16>(args, stream)
+                                   : launch_of<__half>(args, stream);
 }
 
 }  // namespace diptych::kernels

@@ -1,6 +1,6 @@
 #include "lib/ops/conv3d.h"
 
-#include <algorithm>
+#include <vector>
 
 #include "lib/ops/checks.h"
 #include "lib/ops/kernel_call.h"
@@ -10,26 +10,19 @@ namespace {
 
 constexpr const char* kOp = "conv3d";
 
-// At least nine tenths of the last tile's columns, or of the last piece's, are there.
-bool fills(std::int64_t count, std::int64_t part) {
-  return 10 * count >= 9 * ((count + part - 1) / part) * part;
+// Whether so many tenths of all parts that hold `count` are there.
+bool fills(std::int64_t count, std::int64_t part, std::int64_t tenths) {
+  return 10 * count >= tenths * ((count + part - 1) / part) * part;
 }
 
-}  // namespace
-
-bool has_conv3d_kernel(const at::TensorOptions& options, std::int64_t out, std::int64_t in,
-                       KernelPolicy policy) {
-  constexpr std::int64_t kVector = 8;  // elements of 16 bytes
+bool has_kernel(const at::TensorOptions& options) {
   const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
-  if (!options.device().is_cuda() || policy == KernelPolicy::reference ||
-      (dtype != at::kBFloat16 && dtype != at::kHalf)) {
-    return false;
-  }
-  return out % kVector == 0 && in % kVector == 0 && (fills(out, 256) || fills(out, 192)) &&
-         fills(in, 64) && ops::has_conv3d(options.device());
+  return options.device().is_cuda() && (dtype == at::kBFloat16 || dtype == at::kHalf) &&
+         ops::has_conv3d(options.device());
 }
 
-Tensor conv3d(const Tensor& x, const Conv3d& conv) {
+// Sizes of a call, without pointers.
+kernels::Conv3dArgs sizes_of(const Tensor& x, const Conv3d& conv) {
   const Tensor& weight = conv.weight;
   const std::int64_t phases = conv.side_phases * conv.side_phases;
   TORCH_CHECK(x.dim() == 4 && x.is_contiguous(), "[", kOp, "] x is ", x.sizes(), " with strides ",
@@ -39,7 +32,6 @@ Tensor conv3d(const Tensor& x, const Conv3d& conv) {
                   weight.select(0, 0).select(0, 0).is_contiguous(),
               "[", kOp, "] weight is ", weight.sizes(), " with strides ", weight.strides(),
               ", expected [", phases, ", out, t, rows, columns, in] for ", x.size(3), " channels");
-  ops::check_values(kOp, "weight", weight, weight.sizes(), x);
   kernels::Conv3dArgs args;
   args.outputs = weight.size(1);
   args.frame_taps = weight.size(2);
@@ -57,31 +49,65 @@ Tensor conv3d(const Tensor& x, const Conv3d& conv) {
               x.sizes(), ", too small for weight ", weight.sizes());
   args.frame_phases = conv.frame_phases;
   args.side_phases = conv.side_phases;
-  if (conv.bias.defined()) {
+  args.shortcut_first = conv.shortcut_first;
+  args.shortcut_phases = conv.shortcut_phases;
+  if (conv.shortcut.defined()) args.shortcut_step = conv.shortcut.size(-1) / args.outputs;
+  return args;
+}
+
+void check_operands(const Tensor& x, const Conv3d& conv, const kernels::Conv3dArgs& args) {
+  ops::check_values(kOp, "weight", conv.weight, conv.weight.sizes(), x);
+  if (conv.bias.defined())
     ops::check_table(kOp, "bias", conv.bias, x.scalar_type(), {args.outputs}, x);
-    args.bias = conv.bias.const_data_ptr();
+  const Tensor& map = conv.shortcut;
+  if (!map.defined()) return;
+  TORCH_CHECK(args.shortcut_step > 0 &&
+                  map.sizes() == at::IntArrayRef({args.frames, args.y_height, args.y_width,
+                                                  args.shortcut_step * args.outputs}) &&
+                  map.is_contiguous(),
+              "[", kOp, "] shortcut is ", map.sizes(), " beside x ", x.sizes());
+  ops::check_values(kOp, "shortcut", map, map.sizes(), x);
+}
+
+// What the shortcut has for the outputs of a phase.
+Tensor shortcut_of(const Tensor& map, const kernels::Conv3dArgs& args, std::int64_t phase) {
+  std::vector<std::int64_t> channels;
+  for (std::int64_t i = 0; i < args.outputs; ++i) {
+    channels.push_back((i * args.shortcut_phases + args.shortcut_first + phase) *
+                       args.shortcut_step / args.shortcut_phases);
   }
-  if (conv.shortcut.defined()) {
-    const Tensor& map = conv.shortcut;
-    const std::int64_t step = map.dim() == 4 ? map.size(3) / args.outputs : 0;
-    TORCH_CHECK(step > 0 &&
-                    map.sizes() == at::IntArrayRef({args.frames, args.y_height, args.y_width,
-                                                    step * args.outputs}) &&
-                    map.is_contiguous(),
-                "[", kOp, "] shortcut is ", map.sizes(), " beside a map of ", x.sizes());
-    ops::check_values(kOp, "shortcut", map, map.sizes(), x);
-    args.shortcut = map.const_data_ptr();
-    args.shortcut_step = step;
-    args.shortcut_first = conv.shortcut_first;
-    args.shortcut_phases = conv.shortcut_phases;
+  return map.index_select(3, at::tensor(channels, at::kLong).to(map.device()));
+}
+
+void by_reference(const Tensor& y, const Tensor& x, const Conv3d& conv,
+                  const kernels::Conv3dArgs& args) {
+  const std::int64_t side = args.side_phases, rows = args.top, columns = args.left;
+  const Tensor all = y.view(
+      {args.frames, args.frame_phases, args.y_height, side, args.y_width, side, args.outputs});
+  const Tensor bias = conv.bias.defined() ? conv.bias.to(at::kFloat) : Tensor();
+  for (std::int64_t phase = 0; phase < args.phases(); ++phase) {
+    const std::int64_t frame = phase / (side * side), row = phase / side % side,
+                       column = phase % side;
+    const Tensor clip = x.narrow(3, frame * args.inputs, args.inputs).permute({3, 0, 1, 2});
+    // From the phase's first pixel to its last.
+    const Tensor seen = at::constant_pad_nd(
+        clip.to(at::kFloat),
+        {columns - column, columns + column + 1 - side, rows - row, rows + row + 1 - side, 0, 0});
+    const Tensor weight = conv.weight[phase % (side * side)].to(at::kFloat);
+    Tensor made = at::conv3d(seen.unsqueeze(0), weight.permute({0, 4, 1, 2, 3}), bias);
+    made = made.squeeze(0).permute({1, 2, 3, 0}).to(x.scalar_type());
+    if (conv.shortcut.defined()) made = made + shortcut_of(conv.shortcut, args, phase);
+    all.select(5, column).select(3, row).select(1, frame).copy_(made);
   }
-  const Tensor y = at::empty({args.frames * args.frame_phases, args.y_height * args.side_phases,
-                              args.y_width * args.side_phases, args.outputs},
-                             x.options());
+}
+
+void by_kernel(const Tensor& y, const Tensor& x, const Conv3d& conv, kernels::Conv3dArgs args) {
   args.x = x.const_data_ptr();
-  args.weight = weight.const_data_ptr();
-  args.weight_stride = weight.stride(1);
+  args.weight = conv.weight.const_data_ptr();
+  args.weight_stride = conv.weight.stride(1);
+  if (conv.bias.defined()) args.bias = conv.bias.const_data_ptr();
   args.y = y.data_ptr();
+  if (conv.shortcut.defined()) args.shortcut = conv.shortcut.const_data_ptr();
   args.dtype = ops::kernel_dtype(x);
   Tensor workspace;
   if (const std::int64_t bytes = ops::conv3d_workspace(args, x.device()); bytes > 0) {
@@ -89,6 +115,30 @@ Tensor conv3d(const Tensor& x, const Conv3d& conv) {
     args.workspace = workspace.data_ptr<float>();
   }
   ops::launch(args, x.device());
+}
+
+}  // namespace
+
+// A tile of 96 outputs is for convolutions that have no more; the wider ones are not measured.
+bool has_conv3d_kernel(const at::TensorOptions& options, std::int64_t out, std::int64_t in,
+                       KernelPolicy policy) {
+  constexpr std::int64_t kVector = 8;  // elements of 16 bytes
+  const bool fits = fills(out, 256, 9) || fills(out, 192, 9) || (out <= 96 && fills(out, 96, 9));
+  return policy != KernelPolicy::reference && out % kVector == 0 && in % kVector == 0 && fits &&
+         fills(in, 64, 7) && has_kernel(options);
+}
+
+Tensor conv3d(const Tensor& x, const Conv3d& conv) {
+  const kernels::Conv3dArgs args = sizes_of(x, conv);
+  check_operands(x, conv, args);
+  const Tensor y = at::empty({args.frames * args.frame_phases, args.y_height * args.side_phases,
+                              args.y_width * args.side_phases, args.outputs},
+                             x.options());
+  if (has_kernel(x.options())) {
+    by_kernel(y, x, conv, args);
+  } else {
+    by_reference(y, x, conv, args);
+  }
   return y;
 }
 

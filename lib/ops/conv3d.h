@@ -6,8 +6,8 @@
 
 namespace diptych {
 
-// Whether conv3d() takes maps of these options with so many channels, and is faster than cuDNN: of
-// 16 bits, on a device of compute capability 9.0, channels that fill the kernel's tiles.
+// Whether conv3d() has a kernel for maps of these options with so many channels that is faster than
+// cuDNN: of 16 bits, on a device of compute capability 9.0, with channels that fill its tiles.
 bool has_conv3d_kernel(const at::TensorOptions& options, std::int64_t out, std::int64_t in,
                        KernelPolicy policy);
 
@@ -16,17 +16,18 @@ struct Conv3d {
   Tensor weight;  // [side_phases^2, out, t, rows, columns, in], packed but between the outputs
   Tensor bias;    // [out], or undefined
   std::int64_t row_padding = 0, column_padding = 0;  // zeros on either side
-  std::int64_t frame_phases = 1, side_phases = 1;
-  // Added to the result; undefined: nothing. [n, h, w, c] of a phase's sizes, whose channels are
-  // repeated: of `shortcut_phases` parts of the channels of an output, the phases take those from
-  // shortcut_first on.
+  std::int64_t frame_phases = 1, side_phases = 1;    // 1 or 2 each
+  // Added to the result; undefined: nothing. [n, h', w', c] in the sizes of a phase, below: to
+  // output i of a phase, counted through frames, rows and columns from shortcut_first on, the
+  // channel (i * shortcut_phases + phase) * (c / out) / shortcut_phases.
   Tensor shortcut{};
   std::int64_t shortcut_first = 0, shortcut_phases = 1;
 };
 
 // x [n + t - 1, h, w, frame_phases * in], contiguous -> [n * frame_phases, side_phases * h',
 // side_phases * w', out], where h' = h + 2 * row_padding - rows - side_phases + 2, likewise w'. Of
-// x's dtype: sums are float32 and are rounded once, and again where the shortcut is added.
+// x's dtype: sums are float32 and are rounded once, and again where the shortcut is added. In ATen
+// where there is no kernel for it.
 Tensor conv3d(const Tensor& x, const Conv3d& conv);
 
 }  // namespace diptych

@@ -221,7 +221,9 @@ void check_conv3d(const Runner<kernels::Conv3dArgs>& kernel) {
 
 void check_conv3d_of_many_tiles(const Runner<kernels::Conv3dArgs>& kernel) {
   const Case cases[] = {
-      {1, 30, 53, 512, 1024},  // fewer tiles than clusters
+      {1, 30, 53, 512, 1024},           // fewer tiles than clusters
+      {1, 8, 12, 384, 384, {1, 3, 3}},  // and fewer pieces
+      {4, 92, 107, 96, 96},             // tiles of 96 outputs
       {4, 60, 106, 128, 384},
       {4, 62, 107, 192, 512, {3, 3, 3}, 0, 1, 0, 1},
       {.frames = 2,

@@ -175,7 +175,7 @@ TEST_CASE("clips are convolved on compute capability 9.0" * doctest::test_suite(
         alone.run(args);
       }};
   check_conv3d_of_many_tiles(sharing);
-  CHECK(shared == 8);
+  CHECK(shared == 12);
 }
 
 TEST_CASE("rows of two weight sets are multiplied where they lie on compute capability 9.0" *

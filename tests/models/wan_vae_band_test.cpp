@@ -121,4 +121,20 @@ TEST_CASE("a decoder whose convolutions are split into taps, in bands") {
   check_equal(vae, cases::draw({3, 5, 4, config.z_dim}, 7), {.cfg = 2});
 }
 
+TEST_CASE("a decoder by conv3d(), in bands") {
+  for (const WanVaeConfig& config : {WanVaeConfig::wan21(), WanVaeConfig::wan22()}) {
+    CAPTURE(config.is_residual);
+    WanVae vae = load(narrow(config));
+    const Tensor latent = cases::draw({3, 5, 4, config.z_dim}, 8);
+    const Tensor expected = cases::decode(vae, latent);
+    cases::take_conv3d(vae);
+    as_ranks({.cfg = 2}, 2, [&](Ranks& ranks) {
+      WanVaeDecoder decoder(vae, latent, ranks);
+      std::vector<Tensor> frames;
+      while (decoder.has_next()) frames.push_back(decoder.next());
+      CHECK(cases::relative_norm(at::cat(frames, 1), expected) < 1e-5);
+    });
+  }
+}
+
 }  // namespace diptych

@@ -1,11 +1,14 @@
 // A Wan autoencoder of the released size with random weights: milliseconds of a picture's and of a
 // later chunk's decode and encode by step, memory against the plan, and of the widest convolutions
-// in other forms than the one used; or, with --frames, of the decode of a whole clip.
+// in other forms than the one used; or, with --frames, of the decode of a whole clip, with
+// --kernels what its kernels take.
 //   build/gpu/tests/models/wan_vae_bench 832x480 1280x704
 //   build/gpu/tests/models/wan_vae_bench --release 2.1 --frames 81 --vae-dtype tf32,float32 832x480
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -17,6 +20,7 @@
 #include "lib/base/statistics.h"
 #include "lib/models/wan_vae/memory.h"
 #include "lib/ops/conv3d.h"
+#include "lib/runtime/launches.h"
 #include "lib/runtime/runtime.h"
 
 using namespace diptych;
@@ -103,9 +107,37 @@ Tensor draw_latent(const WanVaeConfig& config, std::int64_t t, const Size& size,
                    at::TensorOptions().device(device));
 }
 
+// Milliseconds of a clip's decode by kernel, those that take most.
+void print_kernels(const WanVae& vae, const Tensor& latent) {
+  constexpr const char* kScope = "decode";
+  constexpr std::size_t kMost = 24, kName = 96;
+  const auto launches = record_launches(kScope, [&] {
+    synchronize(latent.device());
+    RECORD_USER_SCOPE(kScope);
+    decode_clip(vae, latent);
+    synchronize(latent.device());
+  });
+  if (!launches || launches->scopes.empty()) return;
+  struct Sum {
+    double ms = 0;
+    int count = 0;
+  };
+  std::map<std::string, Sum> sums;
+  for (const GpuActivity& each : launches->scopes.front()) {
+    Sum& sum = sums[each.name];
+    sum.ms += static_cast<double>(each.end_ns - each.start_ns) / 1e6;
+    ++sum.count;
+  }
+  std::vector<std::pair<std::string, Sum>> sorted(sums.begin(), sums.end());
+  std::ranges::sort(sorted, [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+  if (sorted.size() > kMost) sorted.resize(kMost);
+  for (const auto& [name, sum] : sorted)
+    fmt::print("  {:>9.2f} ms {:>5} x {}\n", sum.ms, sum.count, name.substr(0, kName));
+}
+
 // As levels of 255 on the device.
 void measure_clip(const WanVae& vae, const WanVaePrecision& precision, const Size& size,
-                  std::int64_t frames, at::Device device) {
+                  std::int64_t frames, bool kernels, at::Device device) {
   const std::int64_t t = WanVaeConfig::latent_frames(frames);
   const Tensor latent = draw_latent(vae.config, t, size, device);
   const double ms = milliseconds(device, [&] { decode_clip(vae, latent); });
@@ -114,6 +146,7 @@ void measure_clip(const WanVae& vae, const WanVaePrecision& precision, const Siz
   print_memory("decode", device,
                wan_vae_decode_bytes(vae.config, {size.width, size.height, frames}, precision),
                [&] { decode_clip(vae, latent); });
+  if (kernels) print_kernels(vae, latent);
 }
 
 void measure_passes(const WanVae& vae, const WanVaePrecision& precision, const Size& size,
@@ -219,6 +252,7 @@ struct Asked {
   std::vector<std::string> sizes{"832x480", "1280x704"}, dtypes{"bfloat16"};
   std::string release = "2.2";
   std::int64_t frames = 0;  // of a whole clip; 0: the steps
+  bool kernels = false;
 };
 
 WanVaePrecision parse_precision(const std::string& name) {
@@ -237,7 +271,7 @@ void run(const Asked& asked) {
     for (const std::string& text : asked.sizes) {
       const Size size = parse_size(text);
       if (asked.frames > 0) {
-        measure_clip(vae, precision, size, asked.frames, device);
+        measure_clip(vae, precision, size, asked.frames, asked.kernels, device);
         continue;
       }
       measure_passes(vae, precision, size, device);
@@ -259,6 +293,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"bfloat16", "tf32", "float32"}));
   app.add_option("--frames", asked.frames, "decode a clip of so many, and nothing else")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--kernels", asked.kernels, "with --frames: the kernels that take most");
   app.add_option("sizes", asked.sizes, "WIDTHxHEIGHT in pixels, multiples of 16")
       ->check(CLI::Validator(
           [](const std::string& text) -> std::string {

@@ -68,6 +68,36 @@ WanVae load(const On& on) {
   return WanVae::load(weights, WanVaeConfig::infer(weights), {on.kernels, on.precision.is_tf32()});
 }
 
+namespace {
+
+void take_conv3d(std::vector<WanVaeResidualBlock>& blocks) {
+  for (WanVaeResidualBlock& block : blocks) block.conv1.in_kernel = block.conv2.in_kernel = true;
+}
+
+void take_conv3d(WanVaeMiddle& middle) {
+  for (WanVaeResidualBlock* block : {&middle.block_0, &middle.block_2})
+    block->conv1.in_kernel = block->conv2.in_kernel = true;
+}
+
+}  // namespace
+
+void take_conv3d(WanVae& vae) {
+  for (WanVaeConv* conv :
+       {&vae.encoder.conv1, &vae.encoder.head.conv, &vae.decoder.conv1, &vae.decoder.head.conv})
+    conv->in_kernel = true;
+  take_conv3d(vae.encoder.middle);
+  take_conv3d(vae.decoder.middle);
+  for (WanVaeDownStage& stage : vae.encoder.downsamples) take_conv3d(stage.blocks);
+  for (WanVaeUpStage& stage : vae.decoder.upsamples) {
+    take_conv3d(stage.blocks);
+    if (!stage.upsample) continue;
+    WanVaeUpsample& up = *stage.upsample;
+    if (up.time_conv) up.time_conv->in_kernel = true;
+    up.phases = wan_vae_upsample_phases(up.resample.weight).to(up.input_dtype());
+    up.resample.weight.reset();
+  }
+}
+
 Tensor draw(at::IntArrayRef shape, std::uint64_t seed) {
   at::Generator generator = cpu_generator(seed);
   return randn(shape, generator);

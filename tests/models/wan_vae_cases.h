@@ -17,6 +17,9 @@ struct On {
 std::filesystem::path checkpoint();  // in the released form
 WanVae load(const On& on);
 
+// Every convolution of stride 1 goes the way of conv3d() (lib/ops), upsampling by phases.
+void take_conv3d(WanVae& vae);
+
 Tensor draw(at::IntArrayRef shape, std::uint64_t seed);             // standard normal, CPU
 Tensor decode(const WanVae& vae, const Tensor& latent);             // [3, T, H, W], CPU
 double relative_norm(const Tensor& found, const Tensor& expected);  // of the difference

@@ -176,6 +176,28 @@ TEST_CASE("phases make what a convolution of doubled pixels makes") {
   }
 }
 
+TEST_CASE("an autoencoder by conv3d() makes what one by libtorch makes") {
+  const Tensor latent = cases::draw({3, 4, 5, 48}, 3);
+  const WanVae exact = cases::load({});
+  const Tensor frames = cases::decode(exact, latent);
+  const WanVaeMoments moments = exact.encode(frames);
+  const auto check = [&](WanVaePrecision precision, double decoded, double encoded) {
+    WanVae vae = cases::load({at::kCPU, precision});
+    const double before = cases::relative_norm(cases::decode(vae, latent), frames);
+    cases::take_conv3d(vae);
+    const Tensor found = cases::decode(vae, latent);
+    CAPTURE(before);
+    CHECK(cases::relative_norm(found, frames) < decoded);
+    CHECK(cases::relative_norm(vae.encode(frames).mu, moments.mu) < encoded);
+    // A picture, and a chunk that follows no other.
+    CHECK(cases::relative_norm(cases::decode(vae, latent.narrow(0, 0, 1)), frames.narrow(1, 0, 1)) <
+          decoded);
+  };
+  check(at::kFloat, 1e-5, 1e-5);
+  check(WanVaePrecision::tf32(), 0.0025, 0.008);
+  check(at::kBFloat16, 0.05, 0.09);
+}
+
 TEST_CASE("a decoder gives one frame, then four at a time, and ends") {
   const WanVae vae = cases::load({});
   const Tensor latent = cases::draw({3, 1, 2, 48}, 5), before = latent.clone();

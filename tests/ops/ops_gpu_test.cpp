@@ -95,6 +95,10 @@ TEST_CASE("products on the GPU take each row to the weight of its set") {
   check_routed_products(kGpu, KernelPolicy::strict);
   check_routed_products(kGpu, KernelPolicy::reference);
 }
+TEST_CASE("convolutions with phases on the GPU are those of float32") {
+  check_convolutions(kGpu);
+}
+
 TEST_CASE("the first half of a gated layer on the GPU is that of float64, by one kernel or two") {
   check_gated_products(kGpu, KernelPolicy::strict);
   check_gated_products(kGpu, KernelPolicy::reference);

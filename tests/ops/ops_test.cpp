@@ -110,6 +110,10 @@ TEST_CASE("products in ATen take each row to the weight of its set") {
 TEST_CASE("listed rows take one launch where an H200 was faster with it") {
   check_routed_choice();
 }
+TEST_CASE("convolutions with phases in ATen are those of float32") {
+  check_convolutions(kCpu);
+}
+
 TEST_CASE("the first half of a gated layer in ATen is that of float64") {
   check_gated_products(kCpu, KernelPolicy::automatic);
 }

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "kernels/linear_row/linear_row.h"
+#include "lib/ops/conv3d.h"
 #include "lib/ops/kernel_call.h"
 #include "lib/tuning/table.h"
 #include "tests/kernels/field.h"
@@ -353,6 +354,39 @@ void check_gated_products(at::Device device, KernelPolicy policy) {
                              std::array<std::int64_t, 4>{0, 1, 514, 1026},
                              std::array<std::int64_t, 4>{0, 2, 17, 700},
                              std::array{GatedProduct::one_kernel, GatedProduct::two_kernels});
+}
+
+void check_convolutions(at::Device device) {
+  constexpr std::int64_t kIn = 64, kOut = 192, kPhases = 8;
+  at::Generator generator = at::detail::createCPUGenerator(35);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    CAPTURE(dtype);
+    const auto draw = [&](at::IntArrayRef sizes, double scale) {
+      return (at::randn(sizes, generator, at::kFloat) * scale).to(dtype);
+    };
+    const Tensor x = draw({3, 5, 6, 2 * kIn}, 1), weight = draw({4, kOut, 1, 2, 2, kIn}, 1.0 / 16);
+    const Tensor bias = draw({kOut}, 1), shortcut = draw({3, 5, 6, 2 * kOut}, 1);
+    const auto run = [&](at::Device on, at::ScalarType as) {
+      const auto there = [&](const Tensor& part) { return part.to(on, as); };
+      return conv3d(there(x), {.weight = there(weight),
+                               .bias = there(bias),
+                               .row_padding = 1,
+                               .column_padding = 1,
+                               .frame_phases = 2,
+                               .side_phases = 2,
+                               .shortcut = there(shortcut),
+                               .shortcut_phases = kPhases});
+    };
+    const Tensor expected = run(at::kCPU, at::kFloat), found = run(device, dtype);
+    CHECK((found.scalar_type() == dtype));
+    CHECK(found.sizes() == at::IntArrayRef({6, 10, 12, kOut}));
+    const Tensor apart = found.to(at::kCPU, at::kFloat) - expected;
+    const double limit = dtype == at::kFloat ? 1e-5 : dtype == at::kBFloat16 ? 4e-3 : 5e-4;
+    CHECK((apart.norm() / expected.norm()).item<double>() < limit);
+    const Tensor narrow = at::empty({3, 5, 6, 2 * kIn + 2}, x.options()).narrow(3, 0, 2 * kIn);
+    CHECK_THROWS_AS(conv3d(narrow, {.weight = weight, .bias = bias}), c10::Error);
+    CHECK_THROWS_AS(conv3d(x, {.weight = weight, .bias = bias}), c10::Error);
+  }
 }
 
 }  // namespace diptych::testing
