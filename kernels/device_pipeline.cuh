@@ -145,9 +145,9 @@ struct Pipeline {
   }
 };
 
-// Starts sums [64, 2 * kCount] = or += a * b^T of one stage: tiles of 128 bytes a row.
-template <typename X, int kCount>
-__device__ __forceinline__ void multiply_stage(float (&sums)[kCount], const char* a_tile,
+// Starts sums [64, 256] = or += a * b^T of one stage: tiles of 128 bytes a row.
+template <typename X>
+__device__ __forceinline__ void multiply_stage(float (&sums)[128], const char* a_tile,
                                                const char* b_tile, bool first) {
   const std::uint64_t a = tile_descriptor(a_tile), b = tile_descriptor(b_tile);
   begin_products();

@@ -9,22 +9,27 @@
 // frame_phases 2, x has the inputs of two frames side by side, and y has both frames.
 //
 // For compute capability 9.0 alone (wgmma, TMA). A matrix product whose rows are places in the clip
-// and whose inputs are those of each tap: two blocks of a cluster compute 256 places by 96, 192 or
-// 256 outputs. Of a block, one thread fetches pieces of 64 inputs: of 130 places, which the
-// accelerator finds, moves by a tap's frame and row and fills up with zeros (im2col mode), once for
-// the taps of a row, which see them one place further each; and of weights, half of a tap's for
-// both blocks. Two warpgroups hold the sums of 64 places each. So that a tap's neighbour is the
-// next place, too, at the end of a row, each row has as many places more as the taps reach beyond
-// it, whose sums nobody writes. Of the last tiles, too few for all clusters, each cluster takes an
-// equal share of the pieces where that saves enough; their sums go to a workspace, and a second
-// launch adds them in order.
+// and whose inputs are those of each tap. Two blocks of a cluster compute 256 places by 96, 192 or
+// 256 outputs. One thread of each block loads 64 inputs at a time: of 130 places by TMA in im2col
+// mode, which applies the tap's frame and row offset and fills in zeros. The taps of a row share
+// that load; each reads it one place further. It also loads half of each tap's weights and sends
+// them to both blocks. Two warpgroups hold the sums of 64 places each. Rows are padded by the taps'
+// reach, so that a tap's neighbour is always the next place; sums of padding places are not
+// written. The last tiles, too few for all clusters, are shared where that saves enough: each
+// cluster takes an equal number of their pieces, the sums go to a workspace, and a second launch
+// adds them in order.
 //
-// Bound: arithmetic.
+// Bound: arithmetic. 831 TFLOP/s on an H200 with 1024 channels in a short run, where cuDNN reaches
+// 625 (docs/speed.md, "Convolutions of clips").
 #pragma once
 
 #include "kernels/types.h"
 
 namespace diptych::kernels {
+
+inline constexpr std::int64_t kConv3dMostOutputs = 4096;
+// Of x that come at a time; with two frame phases the inputs must be a multiple of it.
+inline constexpr std::int64_t kConv3dPiece = 64;
 
 struct Conv3dArgs {
   // [frames + frame_taps - 1, height, width, frame_phases * inputs], packed
@@ -32,14 +37,16 @@ struct Conv3dArgs {
   // [side_phases^2, outputs, frame_taps, row_taps, column_taps, inputs], packed but between outputs
   const void* weight = nullptr;
   std::int64_t weight_stride = 0;  // between outputs
-  const void* bias = nullptr;      // [outputs], or null
+  const void* bias = nullptr;      // [outputs], or null; at a multiple of 4 bytes
   // [frames * frame_phases, y_height * side_phases, y_width * side_phases, outputs], packed
   void* y = nullptr;
   std::int64_t frames = 0, height = 0, width = 0;  // height, width: of x
   std::int64_t inputs = 0, outputs = 0;
   std::int64_t frame_taps = 1, row_taps = 1, column_taps = 1;
-  std::int64_t top = 0, left = 0;          // rows and columns of zeros before x, 0 or 1 with phases
-  std::int64_t y_height = 0, y_width = 0;  // of a phase; what lies behind x is 0, too
+  // Rows and columns of zeros before x, from -8 (so many are passed over) to 8. What lies behind x
+  // is 0, too.
+  std::int64_t top = 0, left = 0;
+  std::int64_t y_height = 0, y_width = 0;  // of a phase
   std::int64_t frame_phases = 1, side_phases = 1;
   // Added to the rounded results, and rounded again; null: nothing. [frames, y_height, y_width,
   // shortcut_step * outputs], packed: to output n of a phase, counted through frames, rows and
@@ -54,7 +61,7 @@ struct Conv3dArgs {
   std::int64_t phases() const { return frame_phases * side_phases * side_phases; }
 };
 
-// Pixels of x and y must begin and end at multiples of 16 bytes.
+// Pixels of x, y, the shortcut and the weights must begin and end at multiples of 16 bytes.
 const char* conv3d_unsupported(const Conv3dArgs& args);
 // Whether the current device is of compute capability 9.0 and the build has code for it.
 bool conv3d_runs_here();

@@ -41,12 +41,12 @@ void make_pixel(const Conv3dArgs& args, const Pixel& at) {
   const std::int64_t side = args.side_phases;
   const std::int64_t frame = at.frame * args.frame_phases + at.frame_phase;
   const std::int64_t row = frame * args.y_height * side + at.row * side + at.row_phase;
-  const std::int64_t column = row * args.y_width * side + at.column * side + at.column_phase;
+  const std::int64_t y_pixel = row * args.y_width * side + at.column * side + at.column_phase;
   const T* bias = static_cast<const T*>(args.bias);
-  const std::int64_t small = (at.frame * args.y_height + at.row) * args.y_width + at.column;
+  const std::int64_t phase_pixel = (at.frame * args.y_height + at.row) * args.y_width + at.column;
   for (std::int64_t n = 0; n < args.outputs; ++n) {
     const float offset = bias == nullptr ? 0.0f : widen(bias[n]);
-    T& y = static_cast<T*>(args.y)[column * args.outputs + n];
+    T& y = static_cast<T*>(args.y)[y_pixel * args.outputs + n];
     y = round_to<T>(sum_of<T>(args, at, n) + offset);
     if (args.shortcut == nullptr) continue;
     const std::int64_t phase = at.phase(side) + args.shortcut_first;
@@ -54,7 +54,7 @@ void make_pixel(const Conv3dArgs& args, const Pixel& at) {
         (n * args.shortcut_phases + phase) * args.shortcut_step / args.shortcut_phases;
     y = round_to<T>(widen(y) +
                     widen(static_cast<const T*>(
-                        args.shortcut)[small * args.shortcut_step * args.outputs + channel]));
+                        args.shortcut)[phase_pixel * args.shortcut_step * args.outputs + channel]));
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 // y's pixels and, behind each row of pixels, as many more as the taps reach beyond it.
 constexpr int kTilePlaces = 128;
 constexpr int kMostColumnTaps = 3;
-constexpr int kPiece = 64;  // inputs: a swizzled row of shared memory
+constexpr int kPiece = kConv3dPiece;  // inputs: a swizzled row of shared memory
 constexpr int kGroupPlaces = kTilePlaces / kMultiplying;
 // Pieces of x, which the taps of a row share, each one place further than the one before; and of
 // weights, one for each tap.
@@ -26,8 +26,6 @@ static_assert(kWarpPlaces == 16);
 constexpr int kResultPitch = kMostResultColumns * 2 + static_cast<int>(kVectorBytes);
 constexpr int kResultBytes = kWarpPlaces * kResultPitch;
 constexpr int kWarps = kMultiplying * kWarpgroup / kWarp;
-// Behind the results lies the bias of all outputs.
-constexpr std::int64_t kMostOutputs = 4096;
 
 template <int kOutputs>
 struct Shape {
@@ -501,14 +499,13 @@ __global__ void __launch_bounds__(kWarp)
 }
 
 // Calls body(integral_constant) with the width of tiles that leaves the fewest of their columns
-// empty, the widest of these.
+// empty, the widest of these. The narrowest is for calls that fill no other.
 template <typename Body>
 auto with_width(const Conv3dArgs& args, const Body& body) {
   const auto columns = [&](std::int64_t width) { return parts_of(args.outputs, width) * width; };
-  const std::int64_t wide = columns(256), middle = columns(192), narrow = columns(96);
-  if (wide <= middle && wide <= narrow) return body(std::integral_constant<int, 256>{});
-  if (middle <= narrow) return body(std::integral_constant<int, 192>{});
-  return body(std::integral_constant<int, 96>{});
+  if (args.outputs <= 96) return body(std::integral_constant<int, 96>{});
+  if (columns(256) <= columns(192)) return body(std::integral_constant<int, 256>{});
+  return body(std::integral_constant<int, 192>{});
 }
 
 template <int kOutputs>
@@ -581,15 +578,16 @@ std::int64_t workspace_of(const Conv3dArgs& args) {
 }  // namespace
 
 const char* conv3d_unsupported(const Conv3dArgs& args) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // coordinates are 32-bit
-  constexpr std::int64_t kMostTaps = 8;  // the accelerator's corners are of five bits
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;    // coordinates are 32-bit
+  constexpr std::int64_t kMostTaps = 8, kMostPadding = 8;  // corners are of five bits
   if (args.column_taps > kMostColumnTaps) return "a kernel has more than 3 columns";
   for (const std::int64_t size :
        {args.frames, args.height, args.width, args.inputs, args.y_height, args.y_width}) {
     if (size < 1) return "a size is below 1";
-    if (size > kMost) return "sizes beyond 2^30";
+    if (size > kMost) return "a size is above 2^30";
   }
-  if (args.outputs < 1 || args.outputs > kMostOutputs) return "outputs are not from 1 to 4096";
+  if (args.outputs < 1 || args.outputs > kConv3dMostOutputs)
+    return "outputs are not from 1 to 4096";
   if (args.y_height > kMost / args.y_width || args.frames > kMost / (args.y_height * args.y_width))
     return "more than 2^30 pixels";
   for (const std::int64_t taps : {args.frame_taps, args.row_taps, args.column_taps}) {
@@ -598,7 +596,7 @@ const char* conv3d_unsupported(const Conv3dArgs& args) {
   for (const std::int64_t padding :
        {args.top, args.left, args.y_height + args.row_taps - 1 - args.top - args.height,
         args.y_width + args.column_taps - 1 - args.left - args.width}) {
-    if (padding < -kMostTaps || padding > kMostTaps) return "a padding is not from -8 to 8";
+    if (padding < -kMostPadding || padding > kMostPadding) return "a padding is not from -8 to 8";
   }
   for (const std::int64_t phases : {args.frame_phases, args.side_phases}) {
     if (phases != 1 && phases != 2) return "phases are not 1 or 2";
@@ -620,6 +618,8 @@ const char* conv3d_unsupported(const Conv3dArgs& args) {
   for (const void* at : {args.x, args.weight, static_cast<const void*>(args.y), args.shortcut}) {
     if (!aligned(at)) return kReason;
   }
+  if (reinterpret_cast<std::uintptr_t>(args.bias) % 4 != 0)
+    return "the bias does not begin at a multiple of 4 bytes";
   return nullptr;
 }
 

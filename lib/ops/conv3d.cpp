@@ -15,12 +15,6 @@ bool fills(std::int64_t count, std::int64_t part, std::int64_t tenths) {
   return 10 * count >= tenths * ((count + part - 1) / part) * part;
 }
 
-bool has_kernel(const at::TensorOptions& options) {
-  const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
-  return options.device().is_cuda() && (dtype == at::kBFloat16 || dtype == at::kHalf) &&
-         ops::has_conv3d(options.device());
-}
-
 // Sizes of a call, without pointers.
 kernels::Conv3dArgs sizes_of(const Tensor& x, const Conv3d& conv) {
   const Tensor& weight = conv.weight;
@@ -29,7 +23,8 @@ kernels::Conv3dArgs sizes_of(const Tensor& x, const Conv3d& conv) {
               x.strides(), ", expected a contiguous [n, h, w, c]");
   TORCH_CHECK(weight.dim() == 6 && weight.size(0) == phases &&
                   weight.size(5) * conv.frame_phases == x.size(3) &&
-                  weight.select(0, 0).select(0, 0).is_contiguous(),
+                  weight.select(0, 0).select(0, 0).is_contiguous() &&
+                  (phases == 1 || weight.stride(0) == weight.size(1) * weight.stride(1)),
               "[", kOp, "] weight is ", weight.sizes(), " with strides ", weight.strides(),
               ", expected [", phases, ", out, t, rows, columns, in] for ", x.size(3), " channels");
   kernels::Conv3dArgs args;
@@ -119,13 +114,20 @@ void by_kernel(const Tensor& y, const Tensor& x, const Conv3d& conv, kernels::Co
 
 }  // namespace
 
-// A tile of 96 outputs is for convolutions that have no more; the wider ones are not measured.
-bool has_conv3d_kernel(const at::TensorOptions& options, std::int64_t out, std::int64_t in,
-                       KernelPolicy policy) {
+bool has_conv3d_kernels(const at::TensorOptions& options, KernelPolicy policy) {
+  const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  return policy != KernelPolicy::reference && options.device().is_cuda() &&
+         (dtype == at::kBFloat16 || dtype == at::kHalf) && ops::has_conv3d(options.device());
+}
+
+// Of tiles at least nine tenths must be filled, of pieces seven (96 inputs need two). Tiles of 96
+// outputs are not measured for more than one beside another.
+bool conv3d_kernel_fits(std::int64_t out, std::int64_t in, std::int64_t frame_phases) {
   constexpr std::int64_t kVector = 8;  // elements of 16 bytes
   const bool fits = fills(out, 256, 9) || fills(out, 192, 9) || (out <= 96 && fills(out, 96, 9));
-  return policy != KernelPolicy::reference && out % kVector == 0 && in % kVector == 0 && fits &&
-         fills(in, 64, 7) && has_kernel(options);
+  return fits && out <= kernels::kConv3dMostOutputs && out % kVector == 0 && in % kVector == 0 &&
+         fills(in, kernels::kConv3dPiece, 7) &&
+         (frame_phases == 1 || in % kernels::kConv3dPiece == 0);
 }
 
 Tensor conv3d(const Tensor& x, const Conv3d& conv) {
@@ -134,7 +136,7 @@ Tensor conv3d(const Tensor& x, const Conv3d& conv) {
   const Tensor y = at::empty({args.frames * args.frame_phases, args.y_height * args.side_phases,
                               args.y_width * args.side_phases, args.outputs},
                              x.options());
-  if (has_kernel(x.options())) {
+  if (has_conv3d_kernels(x.options(), KernelPolicy::automatic)) {
     by_kernel(y, x, conv, args);
   } else {
     by_reference(y, x, conv, args);

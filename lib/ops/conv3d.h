@@ -6,15 +6,18 @@
 
 namespace diptych {
 
-// Whether conv3d() has a kernel for maps of these options with so many channels that is faster than
-// cuDNN: of 16 bits, on a device of compute capability 9.0, with channels that fill its tiles.
-bool has_conv3d_kernel(const at::TensorOptions& options, std::int64_t out, std::int64_t in,
-                       KernelPolicy policy);
+// Whether conv3d() has kernels for maps of these options: of 16 bits, on a device of compute
+// capability 9.0.
+bool has_conv3d_kernels(const at::TensorOptions& options, KernelPolicy policy);
+// Whether they take so many channels, and are faster than cuDNN: their tiles are filled.
+bool conv3d_kernel_fits(std::int64_t out, std::int64_t in, std::int64_t frame_phases = 1);
 
 // Of stride 1; kernels/conv3d/conv3d.h says what phases are.
 struct Conv3d {
-  Tensor weight;  // [side_phases^2, out, t, rows, columns, in], packed but between the outputs
-  Tensor bias;    // [out], or undefined
+  // [side_phases^2, out, t, rows, columns, in], packed but between the outputs; no view of fewer
+  // outputs than there are.
+  Tensor weight;
+  Tensor bias;                                       // [out], or undefined
   std::int64_t row_padding = 0, column_padding = 0;  // zeros on either side
   std::int64_t frame_phases = 1, side_phases = 1;    // 1 or 2 each
   // Added to the result; undefined: nothing. [n, h', w', c] in the sizes of a phase, below: to
@@ -27,7 +30,8 @@ struct Conv3d {
 // x [n + t - 1, h, w, frame_phases * in], contiguous -> [n * frame_phases, side_phases * h',
 // side_phases * w', out], where h' = h + 2 * row_padding - rows - side_phases + 2, likewise w'. Of
 // x's dtype: sums are float32 and are rounded once, and again where the shortcut is added. In ATen
-// where there is no kernel for it.
+// where there are no kernels for x. Throws c10::Error for operands that do not meet, and InputError
+// for what kernels refuse (conv3d_kernel_fits() says when they do not).
 Tensor conv3d(const Tensor& x, const Conv3d& conv);
 
 }  // namespace diptych

@@ -96,7 +96,9 @@ Media decode_media(const LatentFrames& source, const std::optional<ClipShape>& s
   return clip;
 }
 
-WanVaePrecision wan_vae_precision(const RunConfig& run, const Runtime& runtime, bool exact) {
+namespace {
+
+WanVaePrecision asked_precision(const RunConfig& run, const Runtime& runtime, bool exact) {
   switch (run.vae_dtype) {
     case VaeDtype::float32:
       return at::kFloat;
@@ -109,6 +111,12 @@ WanVaePrecision wan_vae_precision(const RunConfig& run, const Runtime& runtime, 
   }
   const bool narrow = runtime.device.is_cuda() && runtime.dtype == at::kBFloat16;
   return exact && narrow ? WanVaePrecision::tf32() : runtime.dtype;
+}
+
+}  // namespace
+
+WanVaePrecision wan_vae_precision(const RunConfig& run, const Runtime& runtime, bool exact) {
+  return asked_precision(run, runtime, exact).on(runtime.device, runtime.kernels.policy);
 }
 
 }  // namespace diptych

@@ -220,7 +220,8 @@ void measure_forms(std::int64_t channels, std::int64_t frames, const Size& size,
   };
   fmt::print("{} channels, {} frames of {}x{}, {}:\n", channels, frames, w, h,
              c10::toString(dtype));
-  const bool own = has_conv3d_kernel(options, channels, channels, KernelPolicy::automatic);
+  const bool own = has_conv3d_kernels(options, KernelPolicy::automatic) &&
+                   conv3d_kernel_fits(channels, channels);
   const bool split = !own && wan_vae_splits_taps(channels, channels, dtype);
   if (own) {
     const Tensor packed = weight.permute({0, 2, 3, 4, 1}).unsqueeze(0);
@@ -255,9 +256,10 @@ struct Asked {
   bool kernels = false;
 };
 
-WanVaePrecision parse_precision(const std::string& name) {
-  if (name == name_of(VaeDtype::tf32)) return WanVaePrecision::tf32();
-  return name == name_of(VaeDtype::float32) ? at::kFloat : at::kBFloat16;
+WanVaePrecision parse_precision(const std::string& name, at::Device device) {
+  WanVaePrecision precision = name == name_of(VaeDtype::float32) ? at::kFloat : at::kBFloat16;
+  if (name == name_of(VaeDtype::tf32)) precision = WanVaePrecision::tf32();
+  return precision.on(device, KernelPolicy::automatic);
 }
 
 void run(const Asked& asked) {
@@ -266,7 +268,7 @@ void run(const Asked& asked) {
   const WanVaeConfig config =
       asked.release == "2.1" ? WanVaeConfig::wan21() : WanVaeConfig::wan22();
   for (const std::string& dtype : asked.dtypes) {
-    const WanVaePrecision precision = parse_precision(dtype);
+    const WanVaePrecision precision = parse_precision(dtype, device);
     const WanVae vae = load_release(config, precision, device);
     for (const std::string& text : asked.sizes) {
       const Size size = parse_size(text);

@@ -31,6 +31,10 @@ void check_memory(std::int64_t found, std::int64_t planned) {
   CHECK(static_cast<double>(found) > 0.75 * static_cast<double>(planned));
 }
 
+bool has_kernels(at::ScalarType products, KernelPolicy kernels) {
+  return WanVaePrecision(products).on(gpu(), kernels).conv3d;
+}
+
 }  // namespace
 
 TEST_CASE("case 08 on the GPU: encoder, decoder and their stages") {
@@ -54,15 +58,21 @@ TEST_CASE("tf32 stays within one level of float32 on the GPU") {
                     1);
 }
 
-// At the released widths, which conv3d() has a kernel for.
+// At the released widths: by conv3d() of lib/ops where it has kernels, and by cuDNN, where the
+// narrowest convolutions are split into taps.
 TEST_CASE("tf32 of Wan 2.1 and 2.2 is within one level of float32 at the released widths") {
   for (const WanVaeConfig& config : {WanVaeConfig::wan21(), WanVaeConfig::wan22()}) {
     CAPTURE(config.z_dim);
     const Weights weights = Weights::dummy(gpu(), at::kFloat);
     const WanVae exact = WanVae::load(weights, config, {KernelPolicy::strict});
-    const WanVae vae = WanVae::load(weights, config, {KernelPolicy::strict, /*tf32=*/true});
-    CHECK(vae.decoder.upsamples.back().blocks.back().conv2.in_kernel);
-    cases::check_tf32(exact, vae, cases::draw({3, 8, 12, config.z_dim}, 3), 0.012);
+    for (const KernelPolicy policy : {KernelPolicy::strict, KernelPolicy::reference}) {
+      const WanVae vae = WanVae::load(weights, config, {policy, /*tf32=*/true});
+      const bool in_kernel = has_kernels(at::kHalf, policy), narrow = config.patch_size == 1;
+      const WanVaeConv& last = vae.decoder.upsamples.back().blocks.back().conv2;
+      CHECK(last.in_kernel == in_kernel);
+      CHECK(last.taps.size() == (narrow && !in_kernel ? 3 : 0));
+      cases::check_tf32(exact, vae, cases::draw({3, 8, 12, config.z_dim}, 3), 0.012);
+    }
   }
 }
 
@@ -71,8 +81,7 @@ TEST_CASE("bfloat16 of Wan 2.2 is as near to float32 by kernels as by reference"
   const WanVaeConfig config = WanVaeConfig::wan22();
   const auto decoded = [&](at::ScalarType dtype, KernelPolicy kernels) {
     const WanVae vae = WanVae::load(Weights::dummy(gpu(), dtype), config, {kernels});
-    CHECK(vae.decoder.upsamples[0].upsample->phases.defined() ==
-          (dtype == at::kBFloat16 && kernels == KernelPolicy::strict));
+    CHECK(vae.decoder.upsamples[0].upsample->phases.defined() == has_kernels(dtype, kernels));
     return cases::decode(vae, cases::draw({3, 8, 12, config.z_dim}, 3));
   };
   const Tensor exact = decoded(at::kFloat, KernelPolicy::strict);
@@ -85,7 +94,7 @@ TEST_CASE("bfloat16 of Wan 2.2 is as near to float32 by kernels as by reference"
 }
 
 TEST_CASE("tf32 at the released sizes on the GPU takes the planned memory") {
-  const WanVaePrecision tf32 = WanVaePrecision::tf32();
+  const WanVaePrecision tf32 = WanVaePrecision::tf32().on(gpu(), KernelPolicy::strict);
   const std::int64_t width = 832, height = 480, t = 3;
   for (const WanVaeConfig& config : {WanVaeConfig::wan21(), WanVaeConfig::wan22()}) {
     CAPTURE(config.z_dim);
@@ -109,6 +118,7 @@ TEST_CASE("tf32 at the released sizes on the GPU takes the planned memory") {
 TEST_CASE("the released sizes on the GPU take the planned memory, whatever the clip's length") {
   const WanVae vae = WanVae::load(Weights::dummy(gpu(), at::kBFloat16), WanVaeConfig::wan22(),
                                   {KernelPolicy::strict});
+  const WanVaePrecision precision = WanVaePrecision(at::kBFloat16).on(gpu(), KernelPolicy::strict);
   const std::int64_t width = 832, height = 480;
   for (const std::int64_t t : {1, 3, 5}) {
     CAPTURE(t);
@@ -119,13 +129,13 @@ TEST_CASE("the released sizes on the GPU take the planned memory, whatever the c
                    WanVaeDecoder decoder(vae, latent);
                    while (decoder.has_next()) frames = decoder.next();
                  }),
-                 wan_vae_decode_bytes(vae.config, clip, at::kBFloat16));
+                 wan_vae_decode_bytes(vae.config, clip, precision));
     CHECK(frames.std().item<double>() > 0.05);
     CHECK(frames.isfinite().all().item<bool>());
     const Tensor video = cases::draw({3, clip.frames, height, width}, 2).clamp(-1, 1);
     WanVaeMoments moments;
     check_memory(peak_bytes([&] { moments = vae.encode(video); }),
-                 wan_vae_encode_bytes(vae.config, clip, at::kBFloat16));
+                 wan_vae_encode_bytes(vae.config, clip, precision));
     CHECK(moments.mu.sizes() == at::IntArrayRef({48, t, height / 16, width / 16}));
     CHECK(moments.mu.isfinite().all().item<bool>());
   }

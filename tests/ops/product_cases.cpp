@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "kernels/conv3d/conv3d.h"
 #include "kernels/linear_row/linear_row.h"
 #include "lib/ops/conv3d.h"
 #include "lib/ops/kernel_call.h"
@@ -356,8 +357,39 @@ void check_gated_products(at::Device device, KernelPolicy policy) {
                              std::array{GatedProduct::one_kernel, GatedProduct::two_kernels});
 }
 
+namespace {
+
+// What the kernel's reference makes of tensors on the CPU, with phases and a shortcut of twice the
+// channels.
+Tensor convolve_by_reference(const Tensor& x, const Conv3d& conv) {
+  const std::int64_t out = conv.weight.size(1);
+  const Tensor y = at::empty({2 * x.size(0), 2 * x.size(1), 2 * x.size(2), out}, x.options());
+  kernels::Conv3dArgs args;
+  args.x = x.data_ptr();
+  args.weight = conv.weight.data_ptr();
+  args.weight_stride = conv.weight.stride(1);
+  args.bias = conv.bias.data_ptr();
+  args.shortcut = conv.shortcut.data_ptr();
+  args.y = y.data_ptr();
+  args.frames = x.size(0);
+  args.height = args.y_height = x.size(1);
+  args.width = args.y_width = x.size(2);
+  args.inputs = conv.weight.size(5);
+  args.outputs = out;
+  args.row_taps = args.column_taps = 2;
+  args.top = args.left = 1;
+  args.frame_phases = args.side_phases = args.shortcut_step = 2;
+  args.shortcut_phases = conv.shortcut_phases;
+  args.dtype = kernels::DType::f32;
+  kernels::conv3d_ref(args);
+  return y;
+}
+
+}  // namespace
+
 void check_convolutions(at::Device device) {
   constexpr std::int64_t kIn = 64, kOut = 192, kPhases = 8;
+  const at::NoTF32Guard exact;
   at::Generator generator = at::detail::createCPUGenerator(35);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     CAPTURE(dtype);
@@ -366,26 +398,28 @@ void check_convolutions(at::Device device) {
     };
     const Tensor x = draw({3, 5, 6, 2 * kIn}, 1), weight = draw({4, kOut, 1, 2, 2, kIn}, 1.0 / 16);
     const Tensor bias = draw({kOut}, 1), shortcut = draw({3, 5, 6, 2 * kOut}, 1);
-    const auto run = [&](at::Device on, at::ScalarType as) {
-      const auto there = [&](const Tensor& part) { return part.to(on, as); };
-      return conv3d(there(x), {.weight = there(weight),
-                               .bias = there(bias),
-                               .row_padding = 1,
-                               .column_padding = 1,
-                               .frame_phases = 2,
-                               .side_phases = 2,
-                               .shortcut = there(shortcut),
-                               .shortcut_phases = kPhases});
+    const auto call_on = [&](at::Device on, at::ScalarType as) {
+      return Conv3d{.weight = weight.to(on, as),
+                    .bias = bias.to(on, as),
+                    .row_padding = 1,
+                    .column_padding = 1,
+                    .frame_phases = 2,
+                    .side_phases = 2,
+                    .shortcut = shortcut.to(on, as),
+                    .shortcut_phases = kPhases};
     };
-    const Tensor expected = run(at::kCPU, at::kFloat), found = run(device, dtype);
+    const Tensor expected = convolve_by_reference(x.to(at::kFloat), call_on(at::kCPU, at::kFloat));
+    const Tensor found = conv3d(x.to(device), call_on(device, dtype));
     CHECK((found.scalar_type() == dtype));
     CHECK(found.sizes() == at::IntArrayRef({6, 10, 12, kOut}));
     const Tensor apart = found.to(at::kCPU, at::kFloat) - expected;
     const double limit = dtype == at::kFloat ? 1e-5 : dtype == at::kBFloat16 ? 4e-3 : 5e-4;
     CHECK((apart.norm() / expected.norm()).item<double>() < limit);
     const Tensor narrow = at::empty({3, 5, 6, 2 * kIn + 2}, x.options()).narrow(3, 0, 2 * kIn);
-    CHECK_THROWS_AS(conv3d(narrow, {.weight = weight, .bias = bias}), c10::Error);
-    CHECK_THROWS_AS(conv3d(x, {.weight = weight, .bias = bias}), c10::Error);
+    CHECK_THROWS_AS(conv3d(narrow, call_on(at::kCPU, dtype)), c10::Error);
+    Conv3d fewer = call_on(at::kCPU, dtype);
+    fewer.weight = fewer.weight.narrow(1, 0, kOut / 2);
+    CHECK_THROWS_AS(conv3d(x, fewer), c10::Error);
   }
 }
 

@@ -19,8 +19,8 @@ void check_routed_choice();
 // By one kernel and by two, for each set of rows: silu(gate) * up of the products of a call with
 // its weight alone.
 void check_gated_products(at::Device device, KernelPolicy policy);
-// conv3d() with phases and a shortcut, in each dtype, is that of float32 on the CPU but for
-// roundings.
+// conv3d() with phases and a shortcut, in each dtype, is that of the kernel's reference in float32
+// but for roundings.
 void check_convolutions(at::Device device);
 
 }  // namespace diptych::testing

@@ -78,6 +78,12 @@ Tensor convolve_clip(const Tensor& frames, const Tensor& weight, const Tensor& b
 
 }  // namespace
 
+WanVaePrecision WanVaePrecision::on(at::Device device, KernelPolicy kernels) const {
+  WanVaePrecision here = *this;
+  here.conv3d = has_conv3d_kernels(at::TensorOptions(device).dtype(products), kernels);
+  return here;
+}
+
 at::TensorOptions wan_vae_conv_options(const Weights& weights, bool tf32) {
   return tf32 ? weights.options().dtype(WanVaePrecision::tf32().products) : weights.options();
 }
@@ -155,7 +161,8 @@ WanVaeConv WanVaeConv::load(const Weights& weights, std::int64_t out, std::int64
                             std::int64_t t, std::int64_t k, const WanVaeCompute& compute) {
   WanVaeConv conv;
   conv.bias = wan_vae_conv_bias(weights, out, compute.tf32);
-  conv.in_kernel = has_conv3d_kernel(conv.options(), out, in, compute.kernels);
+  conv.in_kernel =
+      has_conv3d_kernels(conv.options(), compute.kernels) && conv3d_kernel_fits(out, in);
   const at::ScalarType products = conv.bias.scalar_type();
   if (conv.in_kernel || !conv.bias.is_cuda() || k == 1 || !wan_vae_splits_taps(out, in, products)) {
     conv.weight =

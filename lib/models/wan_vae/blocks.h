@@ -73,7 +73,7 @@ class WanVaeHistory {
 struct WanVaeConv {          // causal: kernels of three frames end at the frame that they make
   Tensor weight, bias;       // [out, in, t, k, k] in channels_last_3d, [out]
   std::vector<Tensor> taps;  // instead of `weight`: of each frame, [out, in, k, k] in channels_last
-  bool in_kernel = false;    // by conv3d() of lib/ops
+  bool in_kernel = false;    // by conv3d() of lib/ops, where the stride is 1
   static WanVaeConv load(const Weights& weights, std::int64_t out, std::int64_t in, std::int64_t t,
                          std::int64_t k, const WanVaeCompute& compute);
   void split_taps();  // `weight` becomes `taps`

@@ -5,6 +5,7 @@
 #include <c10/util/accumulate.h>
 
 #include "lib/models/wan_vae/layout.h"
+#include "lib/ops/conv3d.h"
 
 namespace diptych {
 namespace {
@@ -93,7 +94,8 @@ class PassSizes {
   }
   // What a causal convolution of three frames makes, before that is summed.
   std::int64_t convolved(std::int64_t in, std::int64_t out) const {
-    const bool parts = frames_ > 1 && wan_vae_splits_taps(out, in, precision_.products);
+    const bool parts = frames_ > 1 && wan_vae_splits_taps(out, in, precision_.products) &&
+                       !(precision_.conv3d && conv3d_kernel_fits(out, in));
     return (parts ? kKernel : 1) * product(out);
   }
   // A copy, where the two have other dtypes.
@@ -197,8 +199,14 @@ std::int64_t wan_vae_weight_bytes(const WanVaeConfig& c, WanVaePrecision precisi
     const bool is_bias = tensor.name.ends_with(".bias");
     if (!is_bias)
       convolves = tensor.name.ends_with(".weight") && tensor.shape[2] * tensor.shape.back() > 1;
-    bytes += c10::multiply_integers(tensor.shape) *
-             size_of(convolves ? precision.products : precision.maps);
+    std::int64_t count = c10::multiply_integers(tensor.shape);
+    // Four phases of 2x2 taps instead of 3x3.
+    if (precision.conv3d && tensor.name.starts_with("decoder.") &&
+        tensor.name.ends_with(".resample.1.weight") &&
+        conv3d_kernel_fits(tensor.shape[0], tensor.shape[1])) {
+      count = count / 9 * 16;
+    }
+    bytes += count * size_of(convolves ? precision.products : precision.maps);
   }
   return bytes;
 }

@@ -11,8 +11,8 @@ struct WanVaeClip {
 
 // The most bytes of feature maps and histories held at once in a pass over a clip. From the third
 // chunk on (nine frames) it does not grow. Weights, the clip, its latent and what an allocator or a
-// convolution's workspace adds are not among them. Convolutions split into taps are planned as
-// such, also where conv3d() of lib/ops takes less.
+// convolution's workspace adds are not among them. `precision` is that of the device
+// (WanVaePrecision::on).
 std::int64_t wan_vae_decode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
                                   WanVaePrecision precision);
 // In tiles, of which one is on the device at a time; as above where the clip is no larger than one.

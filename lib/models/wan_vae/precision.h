@@ -15,6 +15,7 @@ namespace diptych {
 struct WanVaePrecision {
   at::ScalarType maps = at::kFloat;      // and of the weights as they are read
   at::ScalarType products = at::kFloat;  // of convolutions' operands and results
+  bool conv3d = false;  // where conv3d() of lib/ops has kernels: less memory is planned
 
   WanVaePrecision() = default;
   // Everything in one dtype: float32 or bfloat16.
@@ -24,6 +25,8 @@ struct WanVaePrecision {
     mixed.products = at::kHalf;
     return mixed;
   }
+  // The same on a device.
+  WanVaePrecision on(at::Device device, KernelPolicy kernels) const;
   bool is_tf32() const { return products == at::kHalf; }
   VaeDtype name() const {
     if (is_tf32()) return VaeDtype::tf32;

@@ -59,7 +59,8 @@ WanVaeUpsample WanVaeUpsample::load(const Weights& w, std::int64_t out, std::int
   if (temporal) up.time_conv = WanVaeConv::load(w.scope("time_conv"), 2 * in, in, 3, 1, compute);
   const Weights resample = w.scope("resample.1");
   const at::TensorOptions products = wan_vae_conv_options(resample, compute.tf32);
-  if (!has_conv3d_kernel(products, out, in, compute.kernels)) {
+  if (!has_conv3d_kernels(products, compute.kernels) ||
+      !conv3d_kernel_fits(out, in, temporal ? 2 : 1)) {
     up.resample = WanVaeSpatialConv::load(resample, out, in, compute.tf32);
     return up;
   }
