@@ -96,9 +96,7 @@ Media decode_media(const LatentFrames& source, const std::optional<ClipShape>& s
   return clip;
 }
 
-namespace {
-
-WanVaePrecision asked_precision(const RunConfig& run, const Runtime& runtime, bool exact) {
+WanVaePrecision wan_vae_precision(const RunConfig& run, const Runtime& runtime, bool exact) {
   switch (run.vae_dtype) {
     case VaeDtype::float32:
       return at::kFloat;
@@ -111,12 +109,6 @@ WanVaePrecision asked_precision(const RunConfig& run, const Runtime& runtime, bo
   }
   const bool narrow = runtime.device.is_cuda() && runtime.dtype == at::kBFloat16;
   return exact && narrow ? WanVaePrecision::tf32() : runtime.dtype;
-}
-
-}  // namespace
-
-WanVaePrecision wan_vae_precision(const RunConfig& run, const Runtime& runtime, bool exact) {
-  return asked_precision(run, runtime, exact).on(runtime.device, runtime.kernels.policy);
 }
 
 }  // namespace diptych

@@ -69,7 +69,8 @@ CosmosCheckpoint::CosmosCheckpoint(const RunConfig& run, const Runtime& runtime)
       folder_(run.model),
       release_(run.own.get<CosmosSettings>().release),
       dummy_(run.load_format == LoadFormat::dummy),
-      vae_precision_(wan_vae_precision(run, runtime, /*exact=*/false)) {
+      vae_precision_(wan_vae_precision(run, runtime, /*exact=*/false)
+                         .on(runtime.device, runtime.kernels.policy)) {
   if (folder_.empty() && !dummy_) {
     throw InputError(Setting::absent("model"),
                      "missing; expected a Cosmos-Predict2 checkpoint folder (or --load-format "

@@ -162,7 +162,8 @@ std::unique_ptr<LanceCheckpoint> LanceCheckpoint::open(const RunConfig& run, con
   c.folders = LanceFolders::of(run.model, c.task);
   c.quantization = {runtime.quantization, runtime.kernels};
   c.kernels = runtime.kernels;
-  c.vae_precision = wan_vae_precision(run, runtime, /*exact=*/false);
+  c.vae_precision =
+      wan_vae_precision(run, runtime, /*exact=*/false).on(runtime.device, runtime.kernels.policy);
   c.vae_dtype = name_of(c.vae_precision.name());
   if (!run.model.empty()) c.config = LanceConfig::load(c.folders.llm, c.folders.vit);
   // Buffers were cast with the weights, the rotary frequencies among them.

@@ -63,7 +63,8 @@ WanCheckpoint::WanCheckpoint(const RunConfig& run, const Runtime& runtime, Log& 
       folder_(run.model),
       parts_(folder_, run.own.get<WanSettings>()),
       dummy_(run.load_format == LoadFormat::dummy),
-      vae_precision_(wan_vae_precision(run, runtime, /*exact=*/true)),
+      vae_precision_(wan_vae_precision(run, runtime, /*exact=*/true)
+                         .on(runtime.device, runtime.kernels.policy)),
       max_vram_(run.max_vram) {
   if (folder_.empty() && (!dummy_ || parts_.gives_any())) {
     throw InputError(Setting::absent("model"), "missing; expected a Wan checkpoint folder{}",
