@@ -28,7 +28,7 @@
 namespace diptych::kernels {
 
 inline constexpr std::int64_t kConv3dMostOutputs = 4096;
-// Of x that come at a time; with two frame phases the inputs must be a multiple of it.
+// Inputs that are loaded at a time; with two frame phases there must be a multiple of it.
 inline constexpr std::int64_t kConv3dPiece = 64;
 
 struct Conv3dArgs {

@@ -95,7 +95,8 @@ TEST_CASE("products on the GPU take each row to the weight of its set") {
   check_routed_products(kGpu, KernelPolicy::strict);
   check_routed_products(kGpu, KernelPolicy::reference);
 }
-TEST_CASE("convolutions with phases on the GPU are those of float32") {
+
+TEST_CASE("convolutions with phases on the GPU are those of the kernel's reference") {
   check_convolutions(kGpu);
 }
 

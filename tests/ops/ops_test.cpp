@@ -110,7 +110,8 @@ TEST_CASE("products in ATen take each row to the weight of its set") {
 TEST_CASE("listed rows take one launch where an H200 was faster with it") {
   check_routed_choice();
 }
-TEST_CASE("convolutions with phases in ATen are those of float32") {
+
+TEST_CASE("convolutions with phases in ATen are those of the kernel's reference") {
   check_convolutions(kCpu);
 }
 
