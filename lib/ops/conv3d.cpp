@@ -121,11 +121,12 @@ bool has_conv3d_kernels(const at::TensorOptions& options, KernelPolicy policy) {
 }
 
 // Of tiles at least nine tenths must be filled, of pieces seven (96 inputs need two). Tiles of 96
-// outputs are not chosen before they have run in float16, too.
+// outputs are not measured for more than one beside another.
 bool conv3d_kernel_fits(std::int64_t out, std::int64_t in, std::int64_t frame_phases) {
   constexpr std::int64_t kVector = 8;  // elements of 16 bytes
-  return (fills(out, 256, 9) || fills(out, 192, 9)) && out <= kernels::kConv3dMostOutputs &&
-         out % kVector == 0 && in % kVector == 0 && fills(in, kernels::kConv3dPiece, 7) &&
+  const bool fits = fills(out, 256, 9) || fills(out, 192, 9) || (out <= 96 && fills(out, 96, 9));
+  return fits && out <= kernels::kConv3dMostOutputs && out % kVector == 0 && in % kVector == 0 &&
+         fills(in, kernels::kConv3dPiece, 7) &&
          (frame_phases == 1 || in % kernels::kConv3dPiece == 0);
 }
 

@@ -307,17 +307,19 @@ TEST_CASE("the memory of a pass is what memory.h says, and does not grow with th
         wan_vae_decode_bytes(config, longer, at::kFloat));
 }
 
-TEST_CASE("where conv3d() has kernels, the weights of phases are planned") {
+TEST_CASE("where conv3d() takes the narrow convolutions, one part of a sum is planned") {
   const WanVaeConfig config = WanVaeConfig::wan21();
   CHECK(!WanVaePrecision(at::kBFloat16).on(at::kCPU, KernelPolicy::automatic).conv3d);
-  const WanVaePrecision elsewhere = WanVaePrecision::tf32();
-  WanVaePrecision here = elsewhere;
-  here.conv3d = true;
-  // 3x3 taps of 384 -> 192, twice, become 16. 192 -> 96 stays with cuDNN, and so do 96 -> 96.
-  const std::int64_t more = 7 * 2 * 384 * 192 * 2;
-  CHECK(wan_vae_weight_bytes(config, here) - wan_vae_weight_bytes(config, elsewhere) == more);
-  const WanVaeClip clip{832, 480, 81};
-  CHECK(wan_vae_decode_bytes(config, clip, here) == wan_vae_decode_bytes(config, clip, elsewhere));
+  WanVaePrecision split = WanVaePrecision::tf32(), whole = split;
+  whole.conv3d = true;
+  // Two maps of 96 channels and four frames in float16.
+  const std::int64_t parts = 2 * 4 * 832 * 480 * 96 * 2;
+  CHECK(wan_vae_decode_bytes(config, {832, 480, 81}, split) -
+            wan_vae_decode_bytes(config, {832, 480, 81}, whole) ==
+        parts);
+  // 3x3 taps of 384 -> 192, twice, and of 192 -> 96 become 16.
+  const std::int64_t more = 7 * (2 * 384 * 192 + 192 * 96) * 2;
+  CHECK(wan_vae_weight_bytes(config, whole) - wan_vae_weight_bytes(config, split) == more);
 }
 
 TEST_CASE("the released sizes: 5.6 GiB to decode 1280x704, 0.6 GiB to decode one frame of it") {

@@ -94,7 +94,8 @@ class PassSizes {
   }
   // What a causal convolution of three frames makes, before that is summed.
   std::int64_t convolved(std::int64_t in, std::int64_t out) const {
-    const bool parts = frames_ > 1 && wan_vae_splits_taps(out, in, precision_.products);
+    const bool parts = frames_ > 1 && wan_vae_splits_taps(out, in, precision_.products) &&
+                       !(precision_.conv3d && conv3d_kernel_fits(out, in));
     return (parts ? kKernel : 1) * product(out);
   }
   // A copy, where the two have other dtypes.

@@ -15,7 +15,7 @@ namespace diptych {
 struct WanVaePrecision {
   at::ScalarType maps = at::kFloat;      // and of the weights as they are read
   at::ScalarType products = at::kFloat;  // of convolutions' operands and results
-  bool conv3d = false;  // where conv3d() of lib/ops has kernels: weights of phases are planned
+  bool conv3d = false;  // where conv3d() of lib/ops has kernels: less memory is planned
 
   WanVaePrecision() = default;
   // Everything in one dtype: float32 or bfloat16.
