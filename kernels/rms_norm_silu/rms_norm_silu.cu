@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <type_traits>
 
+#include "kernels/device_fetch.cuh"
 #include "kernels/device_silu.cuh"
 #include "kernels/device_vector.cuh"
 #include "kernels/rms_norm_silu/rms_norm_silu.h"
@@ -7,71 +9,26 @@
 namespace diptych::kernels {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128, kBlocksPerMultiprocessor = 32;
 constexpr int kElements = 8;  // of a vector
-constexpr int kFewestLanes = 4,
-              kMostVectors = 4;  // of a row, and vectors that a thread holds of it
+// Of a row, and vectors of it that a thread holds.
+constexpr int kFewestLanes = 4, kMostVectors = 4;
 
-// One row's pointers. T: of maps, P: of parts.
-template <typename T, typename P>
-struct Row {
-  const T* x;
-  const P* parts[kNormParts];
-  T* sum;
-  P* y;
-};
+// What is summed, as far as a kernel is compiled for it; `any` asks at run time.
+enum class Sources { map, part, map_and_part, any };
+// The most threads of a row in a kernel for `any`: several parts have narrow rows.
+constexpr int kMostLanesOfAny = 8;
 
-template <typename T, typename P>
-__device__ __forceinline__ Row<T, P> make_row(const RmsNormSiluArgs& args, unsigned row) {
-  const std::int64_t first = static_cast<std::int64_t>(row) * args.width;
-  const unsigned frame_rows = static_cast<unsigned>(args.frame_rows), frame = row / frame_rows;
-  Row<T, P> made;
-  made.x = args.x == nullptr ? nullptr : static_cast<const T*>(args.x) + first;
-#pragma unroll
-  for (int part = 0; part < kNormParts; ++part)
-    made.parts[part] = static_cast<const P*>(args.parts[part]) + first;
-  made.sum = args.sum == nullptr ? nullptr : static_cast<T*>(args.sum) + first;
-  made.y = static_cast<P*>(args.y) + frame * args.y_frame_stride +
-           static_cast<std::int64_t>(row - frame * frame_rows) * args.width;
-  return made;
-}
-
-template <typename T, typename P, int kCount>
+// T: of maps, P: of parts. The vectors of a thread's part of a row.
+template <typename T, typename P, Sources kSources, int kVectors>
 struct Loaded {
-  Vector<T, kCount> x;
-  Vector<P, kCount> parts[kNormParts];
+  static constexpr bool kMap = kSources != Sources::part;
+  static constexpr int kParts = kSources == Sources::any   ? kNormParts
+                                : kSources == Sources::map ? 0
+                                                           : 1;
+  Vector<T, kElements> x[kMap ? kVectors : 1];
+  Vector<P, kElements> parts[kParts > 0 ? kParts : 1][kVectors];
 };
-
-template <typename T, typename P, int kCount>
-__device__ __forceinline__ Loaded<T, P, kCount> load_all(const Row<T, P>& row, int count,
-                                                         std::int64_t at) {
-  Loaded<T, P, kCount> loaded;
-  if (row.x != nullptr) loaded.x = load<T, kCount>(row.x + at);
-#pragma unroll
-  for (int part = 0; part < kNormParts; ++part) {
-    if (part < count) loaded.parts[part] = load<P, kCount>(row.parts[part] + at);
-  }
-  return loaded;
-}
-
-// s at `at`, rounded to T; stored where it is asked for.
-template <typename T, typename P, int kCount>
-__device__ __forceinline__ Vector<T, kCount> sum_all(const Row<T, P>& row, int count,
-                                                     const Loaded<T, P, kCount>& loaded,
-                                                     std::int64_t at) {
-  float sums[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    sums[i] = row.x == nullptr ? 0 : widen(loaded.x.at[i]);
-#pragma unroll
-    for (int part = 0; part < kNormParts; ++part) {
-      if (part < count) sums[i] += widen(loaded.parts[part].at[i]);
-    }
-  }
-  const Vector<T, kCount> sum = round_all<T, kCount>(sums);
-  if (row.sum != nullptr) store<T, kCount>(row.sum + at, sum);
-  return sum;
-}
 
 // The hardware's silu is some float32 steps off, which 16 bits hide. Beyond near_silu's range it is
 // v or -0, as the power is then 0 or infinite.
@@ -82,23 +39,6 @@ __device__ __forceinline__ float silu_of(float value) {
   } else {
     return near_silu(value);
   }
-}
-
-template <typename T, typename P, int kCount>
-__device__ __forceinline__ void write_y(const RmsNormSiluArgs& args, const Row<T, P>& row,
-                                        const Vector<T, kCount>& sum, float scale,
-                                        std::int64_t at) {
-  float values[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) values[i] = widen(sum.at[i]);
-  if (args.weight != nullptr) {
-    const auto weight = load<T, kCount>(static_cast<const T*>(args.weight) + at);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      values[i] = silu_of<P>(__fmul_rn(__fmul_rn(values[i], scale), widen(weight.at[i])));
-    }
-  }
-  store<P, kCount>(row.y + at, round_all<P, kCount>(values));
 }
 
 __device__ __forceinline__ float scale_of_norm(const RmsNormSiluArgs& args, float squares,
@@ -114,61 +54,174 @@ __device__ __forceinline__ float sum_squares(const Vector<T, kCount>& values) {
   return squares;
 }
 
-// `lanes` threads for a row. kHeld vectors of each cover it, or it is 0.
-template <typename T, typename P, int kCount, int kHeld>
+// y of a part of a row; weight: null, or for that part.
+template <typename T, typename P, int kCount>
+__device__ __forceinline__ Vector<P, kCount> finish(const Vector<T, kCount>& sum, float scale,
+                                                    const Vector<T, kCount>* weight) {
+  float values[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    values[i] = widen(sum.at[i]);
+    if (weight != nullptr)
+      values[i] = silu_of<P>(__fmul_rn(__fmul_rn(values[i], scale), widen(weight->at[i])));
+  }
+  return round_all<P, kCount>(values);
+}
+
+// kLanes threads hold a row in kVectors vectors each. `blocks` blocks take the rows of a frame in
+// turn: pointers only move on, and the weight stays in registers.
+template <typename T, typename P, Sources kSources, int kLanes, int kVectors>
 __global__ void __launch_bounds__(kThreads)
-    rms_norm_silu_kernel(const RmsNormSiluArgs args, int lanes) {
-  const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const unsigned item = blockIdx.x * (kThreads / lanes) + threadIdx.x / lanes;
-  // All lanes of a warp sum together: those beyond the last row take it once more, in silence.
-  const bool works = item < args.rows;
-  const auto row = make_row<T, P>(args, works ? item : static_cast<unsigned>(args.rows - 1));
-  const std::int64_t first = lane * kCount, step = lanes * kCount;
-  const int count = args.part_count;
-  float squares = 0;
-  if constexpr (kHeld > 0) {
-    Loaded<T, P, kCount> loaded[kHeld];
-    Vector<T, kCount> held[kHeld];
+    held_rows_kernel(const RmsNormSiluArgs args, unsigned blocks) {
+  using Row = Loaded<T, P, kSources, kVectors>;
+  constexpr int kStep = kLanes * kElements;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const unsigned frame = blockIdx.x / blocks, block = blockIdx.x - frame * blocks;
+  constexpr unsigned kAtOnce = kThreads / kLanes;
+  const auto frame_rows = static_cast<unsigned>(args.frame_rows);
+  const std::int64_t before = static_cast<std::int64_t>(frame) * frame_rows;
+  const auto rows = static_cast<unsigned>(min(args.rows - before, args.frame_rows));
+  unsigned row = block * kAtOnce + threadIdx.x / kLanes;
+  const int column = lane * kElements;
+  const int width = static_cast<int>(args.width);
+  const auto in_row = [&](int i) { return column + i * kStep < width; };
+
+  Vector<T, kElements> weight[kVectors];
+  if (args.weight != nullptr) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const std::int64_t at = first + i * step;
-      if (works && at < args.width) loaded[i] = load_all<T, P, kCount>(row, count, at);
+    for (int i = 0; i < kVectors; ++i) {
+      if (in_row(i))
+        weight[i] = load<T, kElements>(static_cast<const T*>(args.weight) + column + i * kStep);
     }
+  }
+  const std::int64_t in_frame = static_cast<std::int64_t>(row) * width + column;
+  std::int64_t at = before * width + in_frame;  // in packed maps
+  P* y = static_cast<P*>(args.y) + frame * args.y_frame_stride + in_frame;
+  const std::int64_t turn = static_cast<std::int64_t>(blocks) * kAtOnce * width;
+  // All lanes of a warp sum together, so that all of them take part to the last row of any.
+  const unsigned ahead = threadIdx.x % kWarp / kLanes;
+  for (; row - ahead < rows; row += blocks * kAtOnce, at += turn, y += turn) {
+    const bool works = row < rows;
+    Row loaded;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const std::int64_t at = first + i * step;
-      if (!works || at >= args.width) continue;
-      held[i] = sum_all(row, count, loaded[i], at);
+    for (int i = 0; i < kVectors; ++i) {
+      if (!works || !in_row(i)) continue;
+      const std::int64_t from = at + i * kStep;
+      if constexpr (Row::kMap) {
+        if (kSources != Sources::any || args.x != nullptr)
+          loaded.x[i] = load<T, kElements>(static_cast<const T*>(args.x) + from);
+      }
+#pragma unroll
+      for (int part = 0; part < Row::kParts; ++part) {
+        if (kSources == Sources::any && part >= args.part_count) continue;
+        loaded.parts[part][i] = load<P, kElements>(static_cast<const P*>(args.parts[part]) + from);
+      }
+    }
+    Vector<T, kElements> held[kVectors];
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (!works || !in_row(i)) continue;
+      float sums[kElements];
+#pragma unroll
+      for (int j = 0; j < kElements; ++j) {
+        sums[j] = 0;
+        if constexpr (Row::kMap) {
+          if (kSources != Sources::any || args.x != nullptr) sums[j] = widen(loaded.x[i].at[j]);
+        }
+#pragma unroll
+        for (int part = 0; part < Row::kParts; ++part) {
+          if (kSources == Sources::any && part >= args.part_count) continue;
+          sums[j] += widen(loaded.parts[part][i].at[j]);
+        }
+      }
+      held[i] = round_all<T, kElements>(sums);
+      if (args.sum != nullptr)
+        store<T, kElements>(static_cast<T*>(args.sum) + at + i * kStep, held[i]);
       squares += sum_squares(held[i]);
     }
-    const float scale = scale_of_norm(args, squares, lanes);
-    if (!works || args.y == nullptr) return;
+    if (args.y == nullptr) continue;
+    const float scale = scale_of_norm(args, squares, kLanes);
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const std::int64_t at = first + i * step;
-      if (at < args.width) write_y(args, row, held[i], scale, at);
-    }
-  } else {
-    const auto sum_at = [&](std::int64_t at) {
-      return sum_all(row, count, load_all<T, P, kCount>(row, count, at), at);
-    };
-    // What is stored may be x: it is what the second pass reads.
-    for (std::int64_t at = first; works && at < args.width; at += step)
-      squares += sum_squares(sum_at(at));
-    const float scale = scale_of_norm(args, squares, lanes);
-    if (!works || args.y == nullptr) return;
-    for (std::int64_t at = first; at < args.width; at += step) {
-      const Vector<T, kCount> sum = row.sum != nullptr ? load<T, kCount>(row.sum + at) : sum_at(at);
-      write_y(args, row, sum, scale, at);
+    for (int i = 0; i < kVectors; ++i) {
+      if (!works || !in_row(i)) continue;
+      store<P, kElements>(
+          y + i * kStep,
+          finish<T, P>(held[i], scale, args.weight == nullptr ? nullptr : &weight[i]));
     }
   }
 }
 
-template <typename T, typename P, int kCount, int kHeld>
-void launch(const RmsNormSiluArgs& args, int lanes, CUstream_st* stream) {
-  const int rows = kThreads / lanes;
-  const auto blocks = static_cast<unsigned>((args.rows + rows - 1) / rows);
-  rms_norm_silu_kernel<T, P, kCount, kHeld><<<blocks, kThreads, 0, stream>>>(args, lanes);
+// Rows too wide to be held, or not in vectors: an element at a time, read twice. A warp takes a
+// row.
+template <typename T, typename P>
+__global__ void __launch_bounds__(kThreads) any_row_kernel(const RmsNormSiluArgs args) {
+  const std::int64_t row = blockIdx.x * std::int64_t{kThreads / kWarp} + threadIdx.x / kWarp;
+  if (row >= args.rows) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const std::int64_t first = row * args.width, frame = row / args.frame_rows;
+  const auto sum_at = [&](std::int64_t at) {
+    float sum = args.x == nullptr ? 0 : widen(static_cast<const T*>(args.x)[first + at]);
+    for (int part = 0; part < args.part_count; ++part)
+      sum += widen(static_cast<const P*>(args.parts[part])[first + at]);
+    return Vector<T, 1>{round_to<T>(sum)};
+  };
+  T* const sums = args.sum == nullptr ? nullptr : static_cast<T*>(args.sum) + first;
+  float squares = 0;
+  // What is stored may be x: it is what the second pass reads.
+  for (std::int64_t at = lane; at < args.width; at += kWarp) {
+    const Vector<T, 1> sum = sum_at(at);
+    if (sums != nullptr) sums[at] = sum.at[0];
+    squares += sum_squares(sum);
+  }
+  const float scale = scale_of_norm(args, squares, kWarp);
+  if (args.y == nullptr) return;
+  P* const y = static_cast<P*>(args.y) + frame * args.y_frame_stride +
+               (row - frame * args.frame_rows) * args.width;
+  for (std::int64_t at = lane; at < args.width; at += kWarp) {
+    const Vector<T, 1> sum = sums != nullptr ? Vector<T, 1>{sums[at]} : sum_at(at);
+    Vector<T, 1> weight;
+    if (args.weight != nullptr) weight.at[0] = static_cast<const T*>(args.weight)[at];
+    y[at] = finish<T, P>(sum, scale, args.weight == nullptr ? nullptr : &weight).at[0];
+  }
+}
+
+template <typename T, typename P, Sources kSources, int kLanes, int kVectors>
+void launch_rows(const RmsNormSiluArgs& args, CUstream_st* stream) {
+  const std::int64_t frames = (args.rows + args.frame_rows - 1) / args.frame_rows;
+  constexpr std::int64_t kAtOnce = kThreads / kLanes;
+  const std::int64_t all = (args.frame_rows + kAtOnce - 1) / kAtOnce;
+  const std::int64_t most =
+      kBlocksPerMultiprocessor * device_attribute(cudaDevAttrMultiProcessorCount) / frames;
+  const std::int64_t blocks = std::max<std::int64_t>(1, std::min(all, most));
+  held_rows_kernel<T, P, kSources, kLanes, kVectors>
+      <<<static_cast<unsigned>(frames * blocks), kThreads, 0, stream>>>(
+          args, static_cast<unsigned>(blocks));
+}
+
+// False: there is no kernel for these sources.
+template <typename T, typename P, int kLanes, int kVectors>
+bool launch_sources(RmsNormSiluArgs args, CUstream_st* stream) {
+  using S = Sources;
+  constexpr bool kOneType = std::is_same_v<T, P>;
+  if (kOneType && args.x == nullptr && args.part_count == 1) {
+    args.x = args.parts[0];
+    args.part_count = 0;
+  }
+  if (args.part_count == 0) {
+    launch_rows<T, P, S::map, kLanes, kVectors>(args, stream);
+  } else if (args.part_count > 1) {
+    if constexpr (kLanes > kMostLanesOfAny) {
+      return false;
+    } else {
+      launch_rows<T, P, S::any, kLanes, kVectors>(args, stream);
+    }
+  } else if (args.x != nullptr) {
+    launch_rows<T, P, S::map_and_part, kLanes, kVectors>(args, stream);
+  } else if constexpr (!kOneType) {
+    launch_rows<T, P, S::part, kLanes, kVectors>(args, stream);
+  }
+  return true;
 }
 
 bool in_vectors(const RmsNormSiluArgs& args) {
@@ -180,25 +233,35 @@ bool in_vectors(const RmsNormSiluArgs& args) {
   return good;
 }
 
+// Whether there are kernels for fewer vectors of a thread, too: where clips are decoded.
+template <typename T, typename P>
+constexpr bool kOftenUsed = std::is_same_v<T, __nv_bfloat16> || !std::is_same_v<T, P>;
+
+// By as few lanes as hold a row in three vectors each, which Wan 2.1's widths, three times a power
+// of two, fill. False: there is no kernel for it.
+template <typename T, typename P, int kLanes = kFewestLanes>
+bool launch_vectors(const RmsNormSiluArgs& args, CUstream_st* stream) {
+  const std::int64_t vectors = args.width / kElements;
+  if constexpr (kLanes < kWarp) {
+    if (vectors > 3 * kLanes) return launch_vectors<T, P, 2 * kLanes>(args, stream);
+  }
+  if constexpr (kOftenUsed<T, P>) {
+    if (vectors <= 2 * kLanes) return launch_sources<T, P, kLanes, 2>(args, stream);
+    if (vectors <= 3 * kLanes) return launch_sources<T, P, kLanes, 3>(args, stream);
+  }
+  if constexpr (kLanes == kWarp || !kOftenUsed<T, P>) {
+    if (vectors <= kMostVectors * kLanes)
+      return launch_sources<T, P, kLanes, kMostVectors>(args, stream);
+  }
+  return false;
+}
+
 template <typename T, typename P>
 void launch(const RmsNormSiluArgs& args, CUstream_st* stream) {
-  if (!in_vectors(args)) return launch<T, P, 1, 0>(args, kWarp, stream);
-  // As few lanes as hold a row in three vectors each, which Wan 2.1's widths, three times a power
-  // of two, fill; more vectors leave room for fewer threads.
-  const std::int64_t vectors = args.width / kElements;
-  int lanes = kFewestLanes;
-  while (lanes < kWarp && vectors > 3 * lanes) lanes *= 2;
-  if (vectors <= lanes) {
-    launch<T, P, kElements, 1>(args, lanes, stream);
-  } else if (vectors <= 2 * lanes) {
-    launch<T, P, kElements, 2>(args, lanes, stream);
-  } else if (vectors <= 3 * lanes) {
-    launch<T, P, kElements, 3>(args, lanes, stream);
-  } else if (vectors <= kMostVectors * lanes) {
-    launch<T, P, kElements, kMostVectors>(args, lanes, stream);
-  } else {
-    launch<T, P, kElements, 0>(args, lanes, stream);
-  }
+  if (in_vectors(args) && launch_vectors<T, P>(args, stream)) return;
+  constexpr std::int64_t kRows = kThreads / kWarp;
+  const auto blocks = static_cast<unsigned>((args.rows + kRows - 1) / kRows);
+  any_row_kernel<T, P><<<blocks, kThreads, 0, stream>>>(args);
 }
 
 }  // namespace

@@ -22,11 +22,14 @@ struct Case {
   bool has_x;
   int parts;
   bool stores_sum, normed;
+  std::int64_t frames = 2, height = 3, columns = 5;
   std::string name() const {
-    return fmt::format("{} and {}, {} channels, {}{} parts{}{}", c10::toString(types.maps),
-                       c10::toString(types.parts), width, has_x ? "x and " : "", parts,
-                       stores_sum ? ", stored" : "", normed ? "" : ", plain");
+    return fmt::format("{} and {}, {} channels of {} frames, {}{} parts{}{}",
+                       c10::toString(types.maps), c10::toString(types.parts), width, frames,
+                       has_x ? "x and " : "", parts, stores_sum ? ", stored" : "",
+                       normed ? "" : ", plain");
   }
+  std::vector<std::int64_t> sizes() const { return {frames, height, columns, width}; }
 };
 
 struct Operands {
@@ -44,7 +47,7 @@ struct Operands {
 
 Operands draw(at::Generator& generator, const Case& c) {
   const auto map = [&](at::ScalarType dtype) {
-    return at::randn({2, 3, 5, c.width}, generator, at::kFloat).to(dtype);
+    return at::randn(c.sizes(), generator, at::kFloat).to(dtype);
   };
   Operands drawn;
   if (c.has_x) drawn.x = map(c.types.maps);
@@ -58,18 +61,18 @@ struct Made {
 };
 
 Made expected_of(const Operands& of, const Case& c) {
-  const Made made = {at::empty({2, 3, 5, c.width}, at::TensorOptions(c.types.parts)),
-                     at::empty({2, 3, 5, c.width}, at::TensorOptions(c.types.maps))};
+  const Made made = {at::empty(c.sizes(), at::TensorOptions(c.types.parts)),
+                     at::empty(c.sizes(), at::TensorOptions(c.types.maps))};
   kernels::RmsNormSiluArgs args;
   if (of.x.defined()) args.x = of.x.const_data_ptr();
   for (std::size_t i = 0; i < of.parts.size(); ++i) args.parts[i] = of.parts[i].const_data_ptr();
   if (of.weight.defined()) args.weight = of.weight.const_data_ptr();
   args.y = made.y.data_ptr();
   args.sum = made.sum.data_ptr();
-  args.rows = 30;
   args.width = c.width;
-  args.frame_rows = 15;
-  args.y_frame_stride = 15 * c.width;
+  args.frame_rows = c.height * c.columns;
+  args.rows = c.frames * args.frame_rows;
+  args.y_frame_stride = args.frame_rows * c.width;
   args.part_count = c.parts;
   args.eps = static_cast<float>(kEps);
   args.dtype = kernel_dtype(c.types.maps);
@@ -93,9 +96,9 @@ void check_case(const Case& c, at::Generator& generator, at::Device device, bool
   const Made expected = expected_of(of, c);
   const Operands there = of.to(device);
   // y is some rows of larger frames; the sum takes x's place.
-  const Tensor frames =
-      at::full({2, 5, 5, c.width}, -77, at::TensorOptions(device).dtype(c.types.parts));
-  const Tensor y = frames.narrow(1, 1, 3);
+  const Tensor frames = at::full({c.frames, c.height + 2, c.columns, c.width}, -77,
+                                 at::TensorOptions(device).dtype(c.types.parts));
+  const Tensor y = frames.narrow(1, 1, c.height);
   Tensor sum;
   if (c.stores_sum) sum = c.has_x ? there.x : at::empty_like(expected.sum, device);
   rms_norm_silu_out(y, sum, there.sum(), {there.weight, kEps},
@@ -134,9 +137,18 @@ void check_rms_norm_silu(at::Device device, KernelPolicy policy) {
   const bool is_kernel = policy == KernelPolicy::strict;
   for (const Types types : {Types{at::kFloat, at::kHalf}, Types{at::kFloat, at::kFloat},
                             Types{at::kBFloat16, at::kBFloat16}, Types{at::kHalf, at::kHalf}}) {
-    // Of one to four vectors a thread; wider than that; of no whole vectors.
-    for (const std::int64_t width : {16, 96, 160, 192, 256, 640, 1024, 1152, 12, 1})
+    // Of two to four vectors a thread; wider than that; of no whole vectors.
+    for (const std::int64_t width : {16, 96, 160, 192, 256, 384, 512, 640, 1024, 1152, 12, 1}) {
       check_case({types, width, true, 3, true, true}, generator, device, is_kernel);
+      if (width == 1) continue;  // of one source y is silu of the weight, which may be small
+      check_case({types, width, true, 0, false, true}, generator, device, is_kernel);
+      check_case({types, width, false, 1, true, true}, generator, device, is_kernel);
+      check_case({types, width, true, 1, true, true}, generator, device, is_kernel);
+    }
+    if (is_kernel) {  // more frames than blocks at a time, so that a block has rows to spare
+      check_case({types, 8, true, 1, true, true, 4300, 10, 7}, generator, device, is_kernel);
+      check_case({types, 96, false, 1, false, true, 4300, 5, 7}, generator, device, is_kernel);
+    }
     for (const bool has_x : {true, false}) {
       for (const int parts : {0, 1, 2, 3}) {
         if (!has_x && parts == 0) continue;
