@@ -48,15 +48,17 @@ struct Conv3dArgs {
   std::int64_t top = 0, left = 0;
   std::int64_t y_height = 0, y_width = 0;  // of a phase
   std::int64_t frame_phases = 1, side_phases = 1;
-  // Added to the rounded results, and rounded again; null: nothing. [frames, y_height, y_width,
-  // shortcut_step * outputs], packed: to output n of a phase, counted through frames, rows and
-  // columns from shortcut_first on, the channel (n * shortcut_phases + phase) * shortcut_step /
+  // Added to the rounded results, which are rounded again then; null: nothing. [frames, y_height,
+  // y_width, shortcut_step * outputs], packed: to output n of a phase, counted through frames, rows
+  // and columns from shortcut_first on, the channel (n * shortcut_phases + phase) * shortcut_step /
   // shortcut_phases.
   const void* shortcut = nullptr;
   std::int64_t shortcut_step = 1, shortcut_first = 0, shortcut_phases = 1;
   // Of conv3d_workspace(args) bytes, or null: the last tiles are not shared then.
   float* workspace = nullptr;
-  DType dtype = DType::bf16;  // the kernel takes bf16 and f16
+  DType dtype = DType::bf16;  // of x, weight and bias; the kernel takes bf16 and f16
+  // Of y and the shortcut: the same, or f32 beside f16. Results are rounded to `dtype` first.
+  DType y_dtype = DType::bf16;
 
   std::int64_t phases() const { return frame_phases * side_phases * side_phases; }
 };

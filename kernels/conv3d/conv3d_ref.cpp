@@ -36,7 +36,8 @@ float sum_of(const Conv3dArgs& args, const Pixel& at, std::int64_t output) {
   return static_cast<float>(sum);
 }
 
-template <typename T>
+// M: of y and the shortcut.
+template <typename T, typename M>
 void make_pixel(const Conv3dArgs& args, const Pixel& at) {
   const std::int64_t side = args.side_phases;
   const std::int64_t frame = at.frame * args.frame_phases + at.frame_phase;
@@ -46,19 +47,19 @@ void make_pixel(const Conv3dArgs& args, const Pixel& at) {
   const std::int64_t phase_pixel = (at.frame * args.y_height + at.row) * args.y_width + at.column;
   for (std::int64_t n = 0; n < args.outputs; ++n) {
     const float offset = bias == nullptr ? 0.0f : widen(bias[n]);
-    T& y = static_cast<T*>(args.y)[y_pixel * args.outputs + n];
-    y = round_to<T>(sum_of<T>(args, at, n) + offset);
+    M& y = static_cast<M*>(args.y)[y_pixel * args.outputs + n];
+    y = round_to<M>(widen(round_to<T>(sum_of<T>(args, at, n) + offset)));
     if (args.shortcut == nullptr) continue;
     const std::int64_t phase = at.phase(side) + args.shortcut_first;
     const std::int64_t channel =
         (n * args.shortcut_phases + phase) * args.shortcut_step / args.shortcut_phases;
-    y = round_to<T>(widen(y) +
-                    widen(static_cast<const T*>(
+    y = round_to<M>(widen(y) +
+                    widen(static_cast<const M*>(
                         args.shortcut)[phase_pixel * args.shortcut_step * args.outputs + channel]));
   }
 }
 
-template <typename T>
+template <typename T, typename M>
 void convolve(const Conv3dArgs& args) {
   Pixel at{};
   for (at.frame = 0; at.frame < args.frames; ++at.frame) {
@@ -69,7 +70,7 @@ void convolve(const Conv3dArgs& args) {
           at.frame_phase = phase / (side * side);
           at.row_phase = phase / side % side;
           at.column_phase = phase % side;
-          make_pixel<T>(args, at);
+          make_pixel<T, M>(args, at);
         }
       }
     }
@@ -79,7 +80,9 @@ void convolve(const Conv3dArgs& args) {
 }  // namespace
 
 void conv3d_ref(const Conv3dArgs& args) {
-  with_host_type(args.dtype, [&](auto type) { convolve<decltype(type)>(args); });
+  with_host_type(args.dtype, [&](auto type) {
+    with_host_type(args.y_dtype, [&](auto map) { convolve<decltype(type), decltype(map)>(args); });
+  });
 }
 
 }  // namespace diptych::kernels

@@ -231,14 +231,14 @@ __device__ __forceinline__ void multiply_pieces(XStages& x,
   let_go_of_x();
 }
 
-// Where a lane's pixel goes, lane % 16 of the warp's, and what is added to it.
-template <typename T>
+// Where a lane's pixel goes, lane % 16 of the warp's, and what is added to it. M: the type of both.
+template <typename M>
 struct Pixel {
-  T* y;  // null: there is no such pixel
-  const T* shortcut;
+  M* y;  // null: there is no such pixel
+  const M* shortcut;
 };
-template <typename T>
-__device__ __forceinline__ Pixel<T> pixel_at(const Conv3dArgs& args, const TileOfPhase& tile,
+template <typename M>
+__device__ __forceinline__ Pixel<M> pixel_at(const Conv3dArgs& args, const TileOfPhase& tile,
                                              unsigned place) {
   if (place >= places_of(args)) return {nullptr, nullptr};
   const PixelPlace at = pixel_place(args, place);
@@ -248,10 +248,10 @@ __device__ __forceinline__ Pixel<T> pixel_at(const Conv3dArgs& args, const TileO
   const std::int64_t row = frame * args.y_height * side + at.row * side + tile.row;
   const std::int64_t column = row * args.y_width * side + at.column * side + tile.column;
   const std::int64_t own = (at.frame * args.y_height + at.row) * args.y_width + at.column;
-  return {static_cast<T*>(args.y) + column * args.outputs,
+  return {static_cast<M*>(args.y) + column * args.outputs,
           args.shortcut == nullptr
               ? nullptr
-              : static_cast<const T*>(args.shortcut) + own * args.shortcut_step * args.outputs};
+              : static_cast<const M*>(args.shortcut) + own * args.shortcut_step * args.outputs};
 }
 
 // Offsets and rounds columns of a warp's sums, 16 at a time, to rows in shared memory. bias: of the
@@ -295,24 +295,24 @@ struct LaneTurns {
 };
 
 // What the shortcut has for the outputs of a lane, of each of the pixels that it writes.
-template <typename T, int kTurns>
+template <typename M, int kTurns>
 struct Added {
-  Vector<T, 8> of[kTurns];
+  Vector<M, 8> of[kTurns];
 };
 
 // Of 8 outputs whose channels begin at `from`, the one of each that a phase takes.
-template <typename T>
-__device__ __forceinline__ Vector<T, 8> load_shortcut(const T* from, int step, int channel) {
-  Vector<T, 8> added;
+template <typename M>
+__device__ __forceinline__ Vector<M, 8> load_shortcut(const M* from, int step, int channel) {
+  Vector<M, 8> added;
   if (step == 1) {
-    added = *reinterpret_cast<const Vector<T, 8>*>(from);
+    added = *reinterpret_cast<const Vector<M, 8>*>(from);
   } else if (step == 2) {
-    Vector<T, 8> two[2];
-    two[0] = reinterpret_cast<const Vector<T, 8>*>(from)[0];
-    two[1] = reinterpret_cast<const Vector<T, 8>*>(from)[1];
+    Vector<M, 8> two[2];
+    two[0] = reinterpret_cast<const Vector<M, 8>*>(from)[0];
+    two[1] = reinterpret_cast<const Vector<M, 8>*>(from)[1];
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const Vector<T, 8>& of = two[j / 4];
+      const Vector<M, 8>& of = two[j / 4];
       added.at[j] = channel == 0 ? of.at[2 * j % 8] : of.at[2 * j % 8 + 1];
     }
   } else {
@@ -322,9 +322,9 @@ __device__ __forceinline__ Vector<T, 8> load_shortcut(const T* from, int step, i
   return added;
 }
 
-template <typename T, int kTurns, typename Turns>
-__device__ __forceinline__ void load_added(Added<T, kTurns>& added, const Conv3dArgs& args,
-                                           const Pixel<T>& own, int phase, int first_output,
+template <typename M, int kTurns, typename Turns>
+__device__ __forceinline__ void load_added(Added<M, kTurns>& added, const Conv3dArgs& args,
+                                           const Pixel<M>& own, int phase, int first_output,
                                            const Turns& turns) {
   const int step = static_cast<int>(args.shortcut_step);
   const int channel = (phase + static_cast<int>(args.shortcut_first)) * step /
@@ -332,50 +332,56 @@ __device__ __forceinline__ void load_added(Added<T, kTurns>& added, const Conv3d
   const int output = first_output + turns.output();
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
-    const T* const from = turns.of(own.shortcut, i);
+    const M* const from = turns.of(own.shortcut, i);
     if (from != nullptr && output < args.outputs)
       added.of[i] = load_shortcut(from + output * step, step, channel);
   }
 }
 
-template <typename T, int kTurns, typename Turns>
-__device__ __forceinline__ void write_results(const Conv3dArgs& args, const Pixel<T>& own,
-                                              const Added<T, kTurns>& added, int first_output,
+template <typename T, typename M, int kTurns, typename Turns>
+__device__ __forceinline__ void write_results(const Conv3dArgs& args, const Pixel<M>& own,
+                                              const Added<M, kTurns>& added, int first_output,
                                               const char* results, const Turns& turns) {
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
-    T* const y = turns.of(own.y, i);
+    M* const y = turns.of(own.y, i);
     const int output = first_output + turns.output();
     if (y == nullptr || output >= args.outputs) continue;
     const char* const at = results + turns.pixel(i) * kResultPitch + turns.output() * 2;
-    Vector<T, 8> words = *reinterpret_cast<const Vector<T, 8>*>(at);
-    if (args.shortcut != nullptr) {
-      float sums[8];
-#pragma unroll
-      for (int j = 0; j < 8; ++j) sums[j] = widen(words.at[j]) + widen(added.of[i].at[j]);
-      words = round_all<T, 8>(sums);
+    const Vector<T, 8> made = *reinterpret_cast<const Vector<T, 8>*>(at);
+    if constexpr (std::is_same_v<T, M>) {
+      if (args.shortcut == nullptr) {
+        store<M, 8>(y + output, made);
+        continue;
+      }
     }
-    store_words(y + output, *reinterpret_cast<const uint4*>(words.at));
+    float sums[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      sums[j] = widen(made.at[j]);
+      if (args.shortcut != nullptr) sums[j] += widen(added.of[i].at[j]);
+    }
+    store<M, 8>(y + output, round_all<M, 8>(sums));
   }
 }
 
 // Sums of a warp's 16 places on their way to y, from `column` of the tile on.
-template <typename T, int kResultColumns, int kColumns>
+template <typename T, typename M, int kResultColumns, int kColumns>
 __device__ __forceinline__ void finish(const Conv3dArgs& args, const TileOfPhase& tile,
-                                       const Pixel<T>& own, const float (&sums)[kColumns / 2],
+                                       const Pixel<M>& own, const float (&sums)[kColumns / 2],
                                        const T* bias, int column, char* results, int lane) {
   const LaneTurns<kResultColumns> turns{lane};
 #pragma unroll
   for (int part = 0; part < kColumns / kResultColumns; ++part) {
     const int first_output = tile.first_output + column + part * kResultColumns;
     const T* const of_first = bias == nullptr ? nullptr : bias + first_output;
-    Added<T, LaneTurns<kResultColumns>::kCount> added;  // on their way while results are rounded
+    Added<M, LaneTurns<kResultColumns>::kCount> added;  // on their way while results are rounded
     if (args.shortcut != nullptr) load_added(added, args, own, tile.phase, first_output, turns);
     __syncwarp();
     put_results<T, kResultColumns>(sums + kResultColumns / 2 * part, of_first,
                                    static_cast<int>(args.outputs) - first_output, results, lane);
     __syncwarp();
-    write_results<T>(args, own, added, first_output, results, turns);
+    write_results<T, M>(args, own, added, first_output, results, turns);
   }
 }
 
@@ -389,7 +395,7 @@ __device__ __forceinline__ float4* parts_in(const Conv3dArgs& args, std::int64_t
 [[maybe_unused]] constexpr int kVectorStep = kMultiplying * kWarpgroup;
 
 // By a warpgroup, for 64 places of a tile. bias: in shared memory, or null.
-template <typename T, int kOutputs>
+template <typename T, typename M, int kOutputs>
 __device__ __forceinline__ void multiply_tiles(XStages& x,
                                                typename Shape<kOutputs>::Weights& weights,
                                                char* results, const Conv3dArgs& args,
@@ -413,12 +419,12 @@ __device__ __forceinline__ void multiply_tiles(XStages& x,
     const TileOfPhase tile = tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(index));
     const unsigned place = tile.first_place + worker.block * kTilePlaces +
                            static_cast<unsigned>(warp * kWarpPlaces + lane % kWarpPlaces);
-    finish<T, S::kResultColumns, kOutputs>(args, tile, pixel_at<T>(args, tile, place), sums, bias,
-                                           0, results + warp * kResultBytes, lane);
+    finish<T, M, S::kResultColumns, kOutputs>(args, tile, pixel_at<M>(args, tile, place), sums,
+                                              bias, 0, results + warp * kResultBytes, lane);
   });
 }
 
-template <typename T, int kOutputs>
+template <typename T, typename M, int kOutputs>
 __global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThreads, 1)
     conv3d_kernel(const __grid_constant__ Conv3dArgs args,
                   const __grid_constant__ CUtensorMap x_map,
@@ -444,7 +450,7 @@ __global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThr
       fill_stages<kOutputs>(x, weights, args, &x_map, &weight_map, schedule, worker.block);
   } else {
     take_registers<224>();
-    multiply_tiles<T, kOutputs>(x, weights, results, args, schedule, bias, worker);
+    multiply_tiles<T, M, kOutputs>(x, weights, results, args, schedule, bias, worker);
   }
   // No block ends while another may still send to its shared memory.
   join_cluster();
@@ -454,7 +460,7 @@ __global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThr
 // Of the tiles that clusters share: adds what they have of 16 places and a part of the outputs. A
 // block is one warp; blockIdx.x: the warp of a tile, counted through these tiles; blockIdx.y: the
 // outputs.
-template <typename T, int kOutputs>
+template <typename T, typename M, int kOutputs>
 __global__ void __launch_bounds__(kWarp)
     finish_shared_tiles(const __grid_constant__ Conv3dArgs args, const Schedule schedule) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -492,9 +498,9 @@ __global__ void __launch_bounds__(kWarp)
       tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(schedule.whole + shared));
   const unsigned place = tile.first_place + block * kTilePlaces +
                          static_cast<unsigned>(warp * kWarpPlaces + lane % kWarpPlaces);
-  finish<T, kColumns, kColumns>(args, tile, pixel_at<T>(args, tile, place), sums,
-                                static_cast<const T*>(args.bias), columns * kColumns, results,
-                                lane);
+  finish<T, M, kColumns, kColumns>(args, tile, pixel_at<M>(args, tile, place), sums,
+                                   static_cast<const T*>(args.bias), columns * kColumns, results,
+                                   lane);
 #endif
 }
 
@@ -525,7 +531,7 @@ Schedule schedule_of(const Conv3dArgs& args) {
           static_cast<int>(pieces)};
 }
 
-template <typename T, int kOutputs>
+template <typename T, typename M, int kOutputs>
 const char* launch(const Conv3dArgs& args, CUstream_st* stream) {
   const auto element = args.dtype == DType::bf16 ? TileElement::bf16 : TileElement::f16;
   const std::int64_t taps = args.frame_taps * args.row_taps * args.column_taps;
@@ -553,18 +559,18 @@ const char* launch(const Conv3dArgs& args, CUstream_st* stream) {
   }
   const auto shared_bytes =
       Shape<kOutputs>::kSharedBytes + static_cast<int>(args.outputs * element_size(args.dtype));
-  const char* error = launch_clusters(conv3d_kernel<T, kOutputs>, schedule.tiles.clusters,
+  const char* error = launch_clusters(conv3d_kernel<T, M, kOutputs>, schedule.tiles.clusters,
                                       shared_bytes, stream, args, x, weight, schedule);
   if (error != nullptr || schedule.shared() == 0) return error;
   const dim3 warps(static_cast<unsigned>(schedule.shared() * kClusterBlocks * kWarps),
                    kOutputs / Shape<kOutputs>::kResultColumns);
-  finish_shared_tiles<T, kOutputs><<<warps, kWarp, 0, stream>>>(args, schedule);
+  finish_shared_tiles<T, M, kOutputs><<<warps, kWarp, 0, stream>>>(args, schedule);
   return launch_error();
 }
 
-template <typename T>
+template <typename T, typename M = T>
 const char* launch_of(const Conv3dArgs& args, CUstream_st* stream) {
-  return with_width(args, [&](auto width) { return launch<T, width.value>(args, stream); });
+  return with_width(args, [&](auto width) { return launch<T, M, width.value>(args, stream); });
 }
 
 template <int kOutputs>
@@ -609,6 +615,8 @@ const char* conv3d_unsupported(const Conv3dArgs& args) {
     return "the shortcut has no such phases";
   }
   if (args.dtype == DType::f32) return "maps are not of bfloat16 or float16";
+  if (args.y_dtype != args.dtype && (args.y_dtype != DType::f32 || args.dtype != DType::f16))
+    return "results of this dtype";
   constexpr const char* kReason = "pixels do not begin and end at multiples of 16 bytes";
   if (args.weight_stride < args.frame_taps * args.row_taps * args.column_taps * args.inputs)
     return "weights overlap";
@@ -624,7 +632,7 @@ const char* conv3d_unsupported(const Conv3dArgs& args) {
 }
 
 bool conv3d_runs_here() {
-  return has_hopper_code(conv3d_kernel<__nv_bfloat16, 256>);
+  return has_hopper_code(conv3d_kernel<__nv_bfloat16, __nv_bfloat16, 256>);
 }
 
 std::int64_t conv3d_workspace(const Conv3dArgs& args) {
@@ -633,8 +641,9 @@ std::int64_t conv3d_workspace(const Conv3dArgs& args) {
 
 const char* conv3d(const Conv3dArgs& args, CUstream_st* stream) {
   if (const char* reason = conv3d_unsupported(args)) return reason;
-  return args.dtype == DType::bf16 ? launch_of<__nv_bfloat16>(args, stream)
-                                   : launch_of<__half>(args, stream);
+  if (args.dtype == DType::bf16) return launch_of<__nv_bfloat16>(args, stream);
+  return args.y_dtype == DType::f32 ? launch_of<__half, float>(args, stream)
+                                    : launch_of<__half>(args, stream);
 }
 
 }  // namespace diptych::kernels

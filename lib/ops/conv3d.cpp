@@ -50,7 +50,10 @@ kernels::Conv3dArgs sizes_of(const Tensor& x, const Conv3d& conv) {
   return args;
 }
 
-void check_operands(const Tensor& x, const Conv3d& conv, const kernels::Conv3dArgs& args) {
+void check_operands(const Tensor& x, const Conv3d& conv, const kernels::Conv3dArgs& args,
+                    at::ScalarType dtype) {
+  TORCH_CHECK(dtype == x.scalar_type() || (dtype == at::kFloat && x.scalar_type() == at::kHalf),
+              "[", kOp, "] results of ", dtype, " beside x of ", x.scalar_type());
   ops::check_values(kOp, "weight", conv.weight, conv.weight.sizes(), x);
   if (conv.bias.defined())
     ops::check_table(kOp, "bias", conv.bias, x.scalar_type(), {args.outputs}, x);
@@ -61,7 +64,8 @@ void check_operands(const Tensor& x, const Conv3d& conv, const kernels::Conv3dAr
                                                   args.shortcut_step * args.outputs}) &&
                   map.is_contiguous(),
               "[", kOp, "] shortcut is ", map.sizes(), " beside x ", x.sizes());
-  ops::check_values(kOp, "shortcut", map, map.sizes(), x);
+  TORCH_CHECK(map.scalar_type() == dtype && map.device() == x.device(), "[", kOp, "] shortcut is ",
+              map.scalar_type(), " on ", map.device(), ", expected ", dtype, " on ", x.device());
 }
 
 // What the shortcut has for the outputs of a phase.
@@ -90,7 +94,7 @@ void by_reference(const Tensor& y, const Tensor& x, const Conv3d& conv,
         {columns - column, columns + column + 1 - side, rows - row, rows + row + 1 - side, 0, 0});
     const Tensor weight = conv.weight[phase % (side * side)].to(at::kFloat);
     Tensor made = at::conv3d(seen.unsqueeze(0), weight.permute({0, 4, 1, 2, 3}), bias);
-    made = made.squeeze(0).permute({1, 2, 3, 0}).to(x.scalar_type());
+    made = made.squeeze(0).permute({1, 2, 3, 0}).to(x.scalar_type()).to(y.scalar_type());
     if (conv.shortcut.defined()) made = made + shortcut_of(conv.shortcut, args, phase);
     all.select(5, column).select(3, row).select(1, frame).copy_(made);
   }
@@ -104,6 +108,7 @@ void by_kernel(const Tensor& y, const Tensor& x, const Conv3d& conv, kernels::Co
   args.y = y.data_ptr();
   if (conv.shortcut.defined()) args.shortcut = conv.shortcut.const_data_ptr();
   args.dtype = ops::kernel_dtype(x);
+  args.y_dtype = ops::kernel_dtype(y);
   Tensor workspace;
   if (const std::int64_t bytes = ops::conv3d_workspace(args, x.device()); bytes > 0) {
     workspace = at::empty({bytes / 4}, x.options().dtype(at::kFloat));
@@ -132,10 +137,11 @@ bool conv3d_kernel_fits(std::int64_t out, std::int64_t in, std::int64_t frame_ph
 
 Tensor conv3d(const Tensor& x, const Conv3d& conv) {
   const kernels::Conv3dArgs args = sizes_of(x, conv);
-  check_operands(x, conv, args);
+  const at::ScalarType dtype = conv.dtype.value_or(x.scalar_type());
+  check_operands(x, conv, args, dtype);
   const Tensor y = at::empty({args.frames * args.frame_phases, args.y_height * args.side_phases,
                               args.y_width * args.side_phases, args.outputs},
-                             x.options());
+                             x.options().dtype(dtype));
   if (has_conv3d_kernels(x.options(), KernelPolicy::automatic)) {
     by_kernel(y, x, conv, args);
   } else {

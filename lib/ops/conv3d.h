@@ -1,6 +1,8 @@
 // Convolutions of maps in channels_last, [n, h, w, c], by kernels/conv3d.
 #pragma once
 
+#include <optional>
+
 #include "lib/base/choices.h"
 #include "lib/tensor/types.h"
 
@@ -25,13 +27,15 @@ struct Conv3d {
   // channel (i * shortcut_phases + phase) * (c / out) / shortcut_phases.
   Tensor shortcut{};
   std::int64_t shortcut_first = 0, shortcut_phases = 1;
+  // Of the result and the shortcut; undefined: x's. Beside float16 it may be float32.
+  std::optional<at::ScalarType> dtype{};
 };
 
 // x [n + t - 1, h, w, frame_phases * in], contiguous -> [n * frame_phases, side_phases * h',
-// side_phases * w', out], where h' = h + 2 * row_padding - rows - side_phases + 2, likewise w'. Of
-// x's dtype: sums are float32 and are rounded once, and again where the shortcut is added. In ATen
-// where there are no kernels for x. Throws c10::Error for operands that do not meet, and InputError
-// for what kernels refuse (conv3d_kernel_fits() says when they do not).
+// side_phases * w', out], where h' = h + 2 * row_padding - rows - side_phases + 2, likewise w'.
+// Sums are float32 and are rounded to x's dtype once, and to that of the result where the shortcut
+// is added. In ATen where there are no kernels for x. Throws c10::Error for operands that do not
+// meet, and InputError for what kernels refuse (conv3d_kernel_fits() says when they do not).
 Tensor conv3d(const Tensor& x, const Conv3d& conv);
 
 }  // namespace diptych

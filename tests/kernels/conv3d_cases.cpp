@@ -21,11 +21,16 @@ struct Case {
   std::int64_t gap = 0;  // between the weights of two outputs
 };
 
-std::string describe(const Case& c, at::ScalarType dtype) {
-  return fmt::format("{} {}x{}x{}, {} -> {}, taps {}x{}x{}, phases {} and {}, shortcut {}",
-                     c10::toString(dtype), c.frames, c.height, c.width, c.inputs, c.outputs,
-                     c.taps[0], c.taps[1], c.taps[2], c.frame_phases, c.side_phases,
-                     c.shortcut_step);
+// Of x and the weights, and of y and the shortcut.
+struct Types {
+  at::ScalarType x, y;
+};
+
+std::string describe(const Case& c, Types types) {
+  return fmt::format("{} to {} {}x{}x{}, {} -> {}, taps {}x{}x{}, phases {} and {}, shortcut {}",
+                     c10::toString(types.x), c10::toString(types.y), c.frames, c.height, c.width,
+                     c.inputs, c.outputs, c.taps[0], c.taps[1], c.taps[2], c.frame_phases,
+                     c.side_phases, c.shortcut_step);
 }
 
 // The channel of a shortcut that an output of a phase takes.
@@ -72,11 +77,14 @@ Expected expect(const Case& c, const Tensor& x, const Tensor& weight, const Tens
 }
 
 void check(const Runner<kernels::Conv3dArgs>& kernel, at::Generator& generator, const Case& c,
-           at::ScalarType dtype) {
-  const std::string what = describe(c, dtype);
+           Types types) {
+  const std::string what = describe(c, types);
   CAPTURE(what);
-  const auto draw = [&](at::IntArrayRef sizes, double scale) {
+  const auto draw_of = [&](at::ScalarType dtype, at::IntArrayRef sizes, double scale) {
     return (at::randn(sizes, generator, at::kFloat) * scale).to(dtype).to(kernel.device);
+  };
+  const auto draw = [&](at::IntArrayRef sizes, double scale) {
+    return draw_of(types.x, sizes, scale);
   };
   const std::int64_t side = c.side_phases, extra = side - 1;
   const std::int64_t h = c.height + c.top + c.bottom - c.taps[1] + 1 - extra;
@@ -89,13 +97,13 @@ void check(const Runner<kernels::Conv3dArgs>& kernel, at::Generator& generator, 
   const Tensor weight =
       all.narrow(2, 0, of_output).unflatten(2, {c.taps[0], c.taps[1], c.taps[2], c.inputs});
   const Tensor bias = c.biased ? draw({c.outputs}, 1) : Tensor();
-  const Tensor shortcut =
-      c.shortcut_step > 0 ? draw({c.frames, h, w, c.shortcut_step * c.outputs}, 1) : Tensor();
+  const Tensor shortcut = c.shortcut_step > 0
+                              ? draw_of(types.y, {c.frames, h, w, c.shortcut_step * c.outputs}, 1)
+                              : Tensor();
   constexpr std::int64_t kMargin = 64;
   constexpr double kCanary = -77;
   const std::int64_t count_of_y = c.frames * c.frame_phases * side * h * side * w * c.outputs;
-  const Tensor field =
-      at::full({count_of_y + 2 * kMargin}, kCanary, at::TensorOptions(dtype).device(kernel.device));
+  const Tensor field = at::full({count_of_y + 2 * kMargin}, kCanary, x.options().dtype(types.y));
   const Tensor y = field.narrow(0, kMargin, count_of_y);
 
   kernels::Conv3dArgs args;
@@ -124,15 +132,19 @@ void check(const Runner<kernels::Conv3dArgs>& kernel, at::Generator& generator, 
     args.shortcut_first = c.shortcut_first;
     args.shortcut_phases = c.shortcut_phases;
   }
-  args.dtype = kernel_dtype(dtype);
+  args.dtype = kernel_dtype(types.x);
+  args.y_dtype = kernel_dtype(types.y);
   kernel.run(args);
 
   const auto [sums, added] = expect(c, x, weight, bias, shortcut, h, w);
   const Tensor expected = sums + added;
   // Rounded once, and once more behind the shortcut; sums of float32 in some order.
-  const double step = dtype == at::kFloat ? 1e-6 : dtype == at::kBFloat16 ? 0x1p-7 : 0x1p-10;
-  const Tensor allowed =
-      (expected.abs() + (shortcut.defined() ? 1.0 : 0.0) * sums.abs()) * (0.51 * step) + 1e-4;
+  const auto step = [](at::ScalarType dtype) {
+    return dtype == at::kFloat ? 1e-6 : dtype == at::kBFloat16 ? 0x1p-7 : 0x1p-10;
+  };
+  const Tensor allowed = 0.51 * (sums.abs() * step(types.x) +
+                                 (shortcut.defined() ? step(types.y) : 0.0) * expected.abs()) +
+                         1e-4;
   const Tensor apart = (y.view(expected.sizes()).to(at::kDouble) - expected).abs();
   CHECK(count((apart <= allowed).logical_not()) == 0);  // a NaN, too
   CHECK(expected.std().item<double>() > 0.5);
@@ -140,13 +152,23 @@ void check(const Runner<kernels::Conv3dArgs>& kernel, at::Generator& generator, 
   CHECK(count(field.narrow(0, kMargin + count_of_y, kMargin) != kCanary) == 0);
 }
 
-constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
+// A map of the results' sizes is added.
+constexpr Case with_shortcut(Case c) {
+  c.shortcut_step = 1;
+  return c;
+}
+
+constexpr Types kTypes[] = {{at::kFloat, at::kFloat},
+                            {at::kBFloat16, at::kBFloat16},
+                            {at::kHalf, at::kHalf},
+                            {at::kHalf, at::kFloat}};
 
 void check_all(const Runner<kernels::Conv3dArgs>& kernel, std::span<const Case> cases) {
   at::Generator generator = at::detail::createCPUGenerator(41);
-  for (const at::ScalarType dtype : kDtypes) {
-    if (dtype == at::kFloat && !kernel.device.is_cpu()) continue;  // the reference alone takes it
-    for (const Case& c : cases) check(kernel, generator, c, dtype);
+  for (const Types types : kTypes) {
+    // The reference alone takes maps of float32.
+    if (types.x == at::kFloat && !kernel.device.is_cpu()) continue;
+    for (const Case& c : cases) check(kernel, generator, c, types);
   }
 }
 
@@ -225,6 +247,9 @@ void check_conv3d_of_many_tiles(const Runner<kernels::Conv3dArgs>& kernel) {
       {1, 8, 12, 384, 384, {1, 3, 3}},  // and fewer pieces
       {4, 92, 107, 96, 96},             // tiles of 96 outputs
       {4, 60, 106, 128, 384},
+      with_shortcut({4, 92, 107, 96, 96}),
+      with_shortcut({4, 60, 106, 128, 384}),
+      with_shortcut({1, 30, 53, 512, 1024}),
       {4, 62, 107, 192, 512, {3, 3, 3}, 0, 1, 0, 1},
       {.frames = 2,
        .height = 60,

@@ -307,12 +307,13 @@ TEST_CASE("the memory of a pass is what memory.h says, and does not grow with th
         wan_vae_decode_bytes(config, longer, at::kFloat));
 }
 
-TEST_CASE("where conv3d() takes the narrow convolutions, one part of a sum is planned") {
+TEST_CASE("where conv3d() takes the narrow convolutions, no part of a sum is planned") {
   const WanVaeConfig config = WanVaeConfig::wan21();
   CHECK(!WanVaePrecision(at::kBFloat16).on(at::kCPU, KernelPolicy::automatic).conv3d);
   WanVaePrecision split = WanVaePrecision::tf32(), whole = split;
   whole.conv3d = true;
-  // Two maps of 96 channels and four frames in float16.
+  // In maps of 96 channels and four frames in float16, at the most 7.5, of which three are parts of
+  // a sum and one the reference's norm; and 5.5, of which two are the map that becomes of a sum.
   const std::int64_t parts = 2 * 4 * 832 * 480 * 96 * 2;
   CHECK(wan_vae_decode_bytes(config, {832, 480, 81}, split) -
             wan_vae_decode_bytes(config, {832, 480, 81}, whole) ==

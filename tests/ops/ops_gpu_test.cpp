@@ -100,6 +100,10 @@ TEST_CASE("convolutions with phases on the GPU are those of the kernel's referen
   check_convolutions(kGpu);
 }
 
+TEST_CASE("products in parts of 16 bits on the GPU are near those of float64") {
+  check_split_products(kGpu);
+}
+
 TEST_CASE("the first half of a gated layer on the GPU is that of float64, by one kernel or two") {
   check_gated_products(kGpu, KernelPolicy::strict);
   check_gated_products(kGpu, KernelPolicy::reference);

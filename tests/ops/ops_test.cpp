@@ -115,6 +115,10 @@ TEST_CASE("convolutions with phases in ATen are those of the kernel's reference"
   check_convolutions(kCpu);
 }
 
+TEST_CASE("products in parts of 16 bits are near those of float64") {
+  check_split_products(kCpu);
+}
+
 TEST_CASE("the first half of a gated layer in ATen is that of float64") {
   check_gated_products(kCpu, KernelPolicy::automatic);
 }

@@ -10,6 +10,7 @@
 #include "kernels/linear_row/linear_row.h"
 #include "lib/ops/conv3d.h"
 #include "lib/ops/kernel_call.h"
+#include "lib/ops/split_products.h"
 #include "lib/tuning/table.h"
 #include "tests/kernels/field.h"
 #include "tests/ops/row_set.h"
@@ -380,7 +381,7 @@ Tensor convolve_by_reference(const Tensor& x, const Conv3d& conv) {
   args.top = args.left = 1;
   args.frame_phases = args.side_phases = args.shortcut_step = 2;
   args.shortcut_phases = conv.shortcut_phases;
-  args.dtype = kernels::DType::f32;
+  args.dtype = args.y_dtype = kernels::DType::f32;
   kernels::conv3d_ref(args);
   return y;
 }
@@ -415,11 +416,54 @@ void check_convolutions(at::Device device) {
     const Tensor apart = found.to(at::kCPU, at::kFloat) - expected;
     const double limit = dtype == at::kFloat ? 1e-5 : dtype == at::kBFloat16 ? 4e-3 : 5e-4;
     CHECK((apart.norm() / expected.norm()).item<double>() < limit);
+    Conv3d mixed = call_on(device, dtype);  // the same in float32, where that is possible
+    mixed.dtype = at::kFloat;
+    mixed.shortcut = mixed.shortcut.to(at::kFloat);
+    if (dtype == at::kBFloat16) {
+      CHECK_THROWS_AS(conv3d(x.to(device), mixed), c10::Error);
+    } else {
+      const Tensor wide = conv3d(x.to(device), mixed);
+      CHECK((wide.scalar_type() == at::kFloat));
+      CHECK(at::equal(wide.to(dtype), found));
+      CHECK((dtype == at::kFloat || !at::equal(wide, found.to(at::kFloat))));
+    }
     const Tensor narrow = at::empty({3, 5, 6, 2 * kIn + 2}, x.options()).narrow(3, 0, 2 * kIn);
     CHECK_THROWS_AS(conv3d(narrow, call_on(at::kCPU, dtype)), c10::Error);
     Conv3d fewer = call_on(at::kCPU, dtype);
     fewer.weight = fewer.weight.narrow(1, 0, kOut / 2);
     CHECK_THROWS_AS(conv3d(x, fewer), c10::Error);
+  }
+}
+
+void check_split_products(at::Device device) {
+  at::Generator generator = at::detail::createCPUGenerator(36);
+  const auto draw = [&](at::IntArrayRef sizes, double scale) {
+    return (at::randn(sizes, generator, at::kFloat) * scale).to(device);
+  };
+  const auto apart = [](const Tensor& found, const Tensor& expected) {
+    return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
+  };
+  const Tensor x = draw({2, 3, 5, 96}, 20), weight = draw({40, 96}, 0.1), bias = draw({40}, 1);
+  const Tensor y = linear_in_parts(x, weight, bias, at::kHalf);
+  CHECK((y.scalar_type() == at::kFloat));
+  CHECK(apart(y, at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble))) <
+        2e-6);
+
+  const std::int64_t rows = 50, channels = 96;
+  for (const at::ScalarType part : {at::kHalf, at::kBFloat16}) {
+    CAPTURE(part);
+    // In bfloat16 q, k and v are what they are, and only the shares are rounded.
+    Tensor qkv = draw({2, rows, 3 * channels}, 2);
+    if (part == at::kBFloat16) qkv = qkv.to(part);
+    const std::vector<Tensor> all = qkv.to(at::kDouble).split(channels, 2);
+    const Tensor scores = at::bmm(all[0], all[1].transpose(1, 2)) / std::sqrt(channels);
+    const Tensor expected = at::bmm(at::softmax(scores, -1), all[2]);
+    const double limit = part == at::kHalf ? 4e-6 : 4e-3;
+    const Tensor whole = attend_in_parts(qkv, part);
+    CHECK((whole.scalar_type() == at::kFloat));
+    CHECK(apart(whole, expected) < limit);
+    CHECK(apart(attend_in_parts(qkv, part, 2 * rows * 7), expected) < limit);  // 7 rows, then 1
+    CHECK(apart(attend_in_parts(qkv, part, 1), expected) < limit);
   }
 }
 

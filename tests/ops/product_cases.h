@@ -22,5 +22,6 @@ void check_gated_products(at::Device device, KernelPolicy policy);
 // conv3d() with phases and a shortcut, in each dtype, is that of the kernel's reference in float32
 // but for roundings.
 void check_convolutions(at::Device device);
+void check_split_products(at::Device device);
 
 }  // namespace diptych::testing

@@ -6,6 +6,7 @@
 #include "lib/ops/conv3d.h"
 #include "lib/ops/ops.h"
 #include "lib/ops/rms_norm_silu.h"
+#include "lib/ops/split_products.h"
 
 namespace diptych {
 namespace {
@@ -81,6 +82,7 @@ Tensor convolve_clip(const Tensor& frames, const Tensor& weight, const Tensor& b
 WanVaePrecision WanVaePrecision::on(at::Device device, KernelPolicy kernels) const {
   WanVaePrecision here = *this;
   here.conv3d = has_conv3d_kernels(at::TensorOptions(device).dtype(products), kernels);
+  here.parts = device.is_cuda() && is_tf32();
   return here;
 }
 
@@ -201,22 +203,42 @@ Tensor WanVaeConv::forward(const Tensor& x, WanVaeHistory& history) const {
 }
 
 std::vector<Tensor> WanVaeConv::forward_filled(const Tensor& frames, WanVaeHistory& history) const {
+  const std::int64_t rows = pass_on(frames, history);
+  if (in_kernel) return {convolve_in_kernel(frames, rows, {})};
+  return convolve(frames, rows);
+}
+
+bool WanVaeConv::adds(at::ScalarType maps) const {
+  return in_kernel && (maps == dtype() || (maps == at::kFloat && dtype() == at::kHalf));
+}
+
+Tensor WanVaeConv::add_filled(const Tensor& frames, const Tensor& map,
+                              WanVaeHistory& history) const {
+  return convolve_in_kernel(frames, pass_on(frames, history), map);
+}
+
+std::int64_t WanVaeConv::pass_on(const Tensor& frames, WanVaeHistory& history) const {
   const WanVaeBand* band = history.band_of(kernel_rows());
   if (band != nullptr) band->fill_halo(WanVaeHistory::chunk_of(frames));
   history.keep(frames);
-  return convolve(frames, band == nullptr ? kernel_rows() / 2 : 0);
+  return band == nullptr ? kernel_rows() / 2 : 0;
+}
+
+Tensor WanVaeConv::convolve_in_kernel(const Tensor& frames, std::int64_t rows,
+                                      const Tensor& shortcut) const {
+  const at::ScalarType dtype = (shortcut.defined() ? shortcut : frames).scalar_type();
+  // [1, out, t, k, k, in]; of one frame, behind zeros, the last tap.
+  Tensor packed = weight.permute({0, 2, 3, 4, 1}).unsqueeze(0);
+  if (frames.size(0) == 1) packed = packed.narrow(2, packed.size(2) - 1, 1);
+  return conv3d(frames, {.weight = packed,
+                         .bias = bias,
+                         .row_padding = rows,
+                         .column_padding = kernel_rows() / 2,
+                         .shortcut = shortcut,
+                         .dtype = dtype});
 }
 
 std::vector<Tensor> WanVaeConv::convolve(const Tensor& frames, std::int64_t rows) const {
-  if (in_kernel) {
-    // [1, out, t, k, k, in]; of one frame, behind zeros, the last tap.
-    Tensor packed = weight.permute({0, 2, 3, 4, 1}).unsqueeze(0);
-    if (frames.size(0) == 1) packed = packed.narrow(2, packed.size(2) - 1, 1);
-    return {conv3d(frames, {.weight = packed,
-                            .bias = bias,
-                            .row_padding = rows,
-                            .column_padding = kernel_rows() / 2})};
-  }
   if (frames.size(0) == 1) {  // zeros before it: the other taps add nothing
     const Tensor last = taps.empty() ? weight.select(2, weight.size(2) - 1) : taps.back();
     return {convolve_images(frames, last, bias, 1, rows, last.size(3) / 2)};
@@ -262,6 +284,11 @@ Tensor WanVaeLinear::forward(const Tensor& x) const {
   return at::linear(x, weight, bias);
 }
 
+Tensor WanVaeLinear::forward(const Tensor& x, at::ScalarType products) const {
+  if (!x.is_cuda() || x.scalar_type() == products) return forward(x);
+  return linear_in_parts(x, weight, bias, products);
+}
+
 WanVaeNorm WanVaeNorm::load(const Weights& weights, std::int64_t channels, KernelPolicy kernels,
                             std::int64_t dims) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(dims), 1);
@@ -288,6 +315,7 @@ at::IntArrayRef WanVaeSum::sizes() const {
 
 Tensor wan_vae_total(WanVaeSum x, at::ScalarType dtype, KernelPolicy kernels) {
   if (x.parts.empty()) return x.map.to(dtype);
+  if (!x.map.defined() && x.parts.size() == 1) return x.parts[0].to(dtype);
   const at::TensorOptions options = x.parts[0].options().dtype(dtype);
   const bool to_map =
       x.map.defined() ? x.map.scalar_type() == dtype : x.parts[0].scalar_type() != dtype;
@@ -295,8 +323,6 @@ Tensor wan_vae_total(WanVaeSum x, at::ScalarType dtype, KernelPolicy kernels) {
   if (to_map) {
     total = x.owned ? x.map : at::empty(x.sizes(), options);
     rms_norm_silu_out({}, total, {x.map, x.parts}, {}, kernels);
-  } else if (!x.map.defined() && x.parts.size() == 1) {
-    total = x.parts[0];
   } else {
     total = at::empty(x.sizes(), options);
     rms_norm_silu_out(total, {}, {x.map, x.parts}, {}, kernels);
@@ -341,25 +367,41 @@ WanVaeSum WanVaeResidualBlock::begin(WanVaeSum& x, WanVaeHistory& history) const
 WanVaeSum WanVaeResidualBlock::forward(WanVaeSum x, WanVaeHistory& history) const {
   // Step by step: a temporary of a nested call would live to the end of the whole expression.
   WanVaeSum h = begin(x, history);
+  if (conv2.adds(x.map.scalar_type())) {
+    const Tensor map = shortcut ? shortcut->forward(x.map, conv2.dtype()) : x.map;
+    x = {};
+    const WanVaeConv::Room room = conv2.room_for(h.sizes(), history);
+    norm2.silu_into(room.x, {}, h);
+    h = {};
+    return {conv2.add_filled(room.frames, map, history), {}, /*owned=*/true};
+  }
   h = wan_vae_norm_silu_conv(norm2, conv2, std::move(h), history);
-  h.map = shortcut ? shortcut->forward(x.map) : x.map;
+  h.map = shortcut ? shortcut->forward(x.map, conv2.dtype()) : x.map;
   h.owned = shortcut || x.owned;
   return h;
 }
 
 WanVaeAttention WanVaeAttention::load(const Weights& w, std::int64_t channels,
-                                      KernelPolicy kernels) {
-  return {WanVaeNorm::load(w.scope("norm"), channels, kernels, 3),
-          WanVaeLinear::load(w.scope("to_qkv"), 3 * channels, channels, 4),
-          WanVaeLinear::load(w.scope("proj"), channels, channels, 4)};
+                                      const WanVaeCompute& compute) {
+  const WanVaeLinear to_qkv = WanVaeLinear::load(w.scope("to_qkv"), 3 * channels, channels, 4);
+  return {WanVaeNorm::load(w.scope("norm"), channels, compute.kernels, 3), to_qkv,
+          WanVaeLinear::load(w.scope("proj"), channels, channels, 4),
+          compute.tf32 ? WanVaePrecision::tf32().products : to_qkv.weight.scalar_type()};
 }
 
 Tensor WanVaeAttention::forward(const Tensor& x) const {
   const std::int64_t n = x.size(0), channels = x.size(3);
-  const Tensor qkv = to_qkv.forward(norm.forward(x)).view({n, 1, -1, 3 * channels});
-  const auto part = [&](std::int64_t i) { return qkv.narrow(3, i * channels, channels); };
-  const Tensor attended = at::scaled_dot_product_attention(part(0), part(1), part(2));
-  return proj.forward(attended.reshape(x.sizes())).add_(x);
+  const Tensor qkv = to_qkv.forward(norm.forward(x), products).view({n, -1, 3 * channels});
+  Tensor attended;
+  if (x.is_cuda() && products != at::kFloat) {
+    attended = attend_in_parts(qkv, products).to(x.scalar_type());
+  } else {
+    const auto head = [&](std::int64_t i) {
+      return qkv.narrow(2, i * channels, channels).unsqueeze(1);
+    };
+    attended = at::scaled_dot_product_attention(head(0), head(1), head(2));
+  }
+  return proj.forward(attended.reshape(x.sizes()), products).add_(x);
 }
 
 }  // namespace diptych

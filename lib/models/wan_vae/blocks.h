@@ -1,8 +1,8 @@
 // The building blocks of the Wan video autoencoders. A feature map is [n, h, w, c], contiguous: n
 // frames in channels_last, which is the same memory as one clip in channels_last_3d, so that
 // products of 1x1 kernels, two-dimensional and three-dimensional convolutions read it as it is.
-// Convolutions give the dtype of their weights; everything else is in the dtype of the maps
-// (precision.h).
+// Convolutions give the dtype of their weights, or a map where they add to one; everything else is
+// in the dtype of the maps (precision.h).
 // Port of Wan-Video/Wan2.2, wan/modules/vae2_2.py, as bytedance/Lance @4baeee0 runs it; specs:
 // lance.md section 10.1. Wan 2.1 has the same blocks.
 #pragma once
@@ -87,14 +87,22 @@ struct WanVaeConv {          // causal: kernels of three frames end at the frame
   Room room_for(at::IntArrayRef sizes, WanVaeHistory& history) const;
   // -> what is to be summed: of each tap, or all at once.
   std::vector<Tensor> forward_filled(const Tensor& frames, WanVaeHistory& history) const;
+  // Whether a map [n, h, w, out] of that dtype can be added to the result on its way out.
+  // add_filled() does this and returns the map's dtype; the result is rounded to the convolution's
+  // dtype first.
+  bool adds(at::ScalarType maps) const;
+  Tensor add_filled(const Tensor& frames, const Tensor& map, WanVaeHistory& history) const;
   // Every second window of frames [2 m + 1, h, w, in] -> [m, h, w, out]; not padded in time.
   Tensor forward_halved(const Tensor& frames) const;
   at::TensorOptions options() const { return bias.options(); }
+  at::ScalarType dtype() const { return bias.scalar_type(); }
 
  private:
   std::int64_t kernel_rows() const { return taps.empty() ? weight.size(3) : taps[0].size(2); }
-  // `rows`: by which the frames are padded above and below.
+  // Halo and history. -> the rows by which the frames are to be padded above and below.
+  std::int64_t pass_on(const Tensor& frames, WanVaeHistory& history) const;
   std::vector<Tensor> convolve(const Tensor& frames, std::int64_t rows) const;
+  Tensor convolve_in_kernel(const Tensor& frames, std::int64_t rows, const Tensor& shortcut) const;
 };
 
 struct WanVaeSpatialConv {  // of each frame, 3x3
@@ -113,6 +121,9 @@ struct WanVaeLinear {   // a convolution with a kernel of 1
   static WanVaeLinear load(const Weights& weights, std::int64_t out, std::int64_t in,
                            std::int64_t dims = 5);
   Tensor forward(const Tensor& x) const;  // [..., in] -> [..., out]
+  // x [n, h, w, in]. Where it is float32 on a GPU and `products` has 16 bits, by
+  // linear_in_parts() of lib/ops.
+  Tensor forward(const Tensor& x, at::ScalarType products) const;
 };
 
 // A map that is still to be summed: `map`, of the maps' dtype (undefined: none), and what
@@ -161,7 +172,9 @@ struct WanVaeResidualBlock {  // x + conv(silu(norm(conv(silu(norm(x))))))
 struct WanVaeAttention {  // one head over the pixels of each frame
   WanVaeNorm norm;
   WanVaeLinear to_qkv, proj;
-  static WanVaeAttention load(const Weights& weights, std::int64_t channels, KernelPolicy kernels);
+  at::ScalarType products = at::kFloat;  // of convolutions; what tensor cores read
+  static WanVaeAttention load(const Weights& weights, std::int64_t channels,
+                              const WanVaeCompute& compute);
   Tensor forward(const Tensor& x) const;
 };
 

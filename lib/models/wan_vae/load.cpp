@@ -60,10 +60,10 @@ class Loader {
     return WanVaeResidualBlock::load(weights_.scope(path), names_, in, out, compute_);
   }
   WanVaeMiddle middle(const std::string& side, std::int64_t channels) const {
-    return {block(paths_.middle_block(side, 0), channels, channels),
-            block(paths_.middle_block(side, 1), channels, channels),
-            WanVaeAttention::load(weights_.scope(paths_.middle_attention(side)), channels,
-                                  compute_.kernels)};
+    return {
+        block(paths_.middle_block(side, 0), channels, channels),
+        block(paths_.middle_block(side, 1), channels, channels),
+        WanVaeAttention::load(weights_.scope(paths_.middle_attention(side)), channels, compute_)};
   }
   WanVaeHead head(const std::string& side, std::int64_t in, std::int64_t out) const {
     return {WanVaeNorm::load(weights_.scope(paths_.norm_out(side)), in, compute_.kernels),

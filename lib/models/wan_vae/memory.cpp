@@ -34,22 +34,33 @@ class PassSizes {
   }
   // Norm, SiLU and convolution of what a block of that width made.
   void head(std::int64_t in, std::int64_t out) {
-    norm_conv_of(0, map(in) + convolved(in, in), 2 * frame(in), in, out);  // a frame's sum
+    const std::int64_t part = adds(in) ? 0 : convolved(in, in);
+    norm_conv_of(0, map(in) + part, 2 * frame(in), in, convolved(in, out));  // a frame's sum
     become_map(0, out);
   }
   // `stage`: the bytes of its stage's input, where that is held to the end. The stage's first block
-  // has a map before it, the others what a convolution made, too.
+  // has a map before it, the others what a convolution made, too, unless that is in the map.
   void block(std::int64_t in, std::int64_t out, std::int64_t stage = 0, bool first = true) {
     const std::int64_t beside = stage + (first && stage > 0 ? 0 : map(in));
-    norm_conv_of(beside, first ? 0 : convolved(in, in), frame(in), in, out);
+    norm_conv_of(beside, first || adds(in) ? 0 : convolved(in, in), frame(in), in,
+                 convolved(in, out));
+    if (adds(out)) {
+      // The map that is added is there before the second convolution, and a block's input of
+      // another width is gone.
+      if (in != out) step(beside + map(out) + convolved(in, out) + linear_parts(in));
+      norm_conv_of(in != out ? stage + map(out) : beside, convolved(in, out), 0, out, map(out));
+      return;
+    }
     // Where the first convolution made no map, a frame becomes one before its norm.
-    norm_conv_of(beside, convolved(in, out), (mixed() ? 2 : 1) * frame(out), out, out);
-    if (in != out) step(beside + convolved(out, out) + map(out));
+    norm_conv_of(beside, convolved(in, out), (mixed() ? 2 : 1) * frame(out), out,
+                 convolved(out, out));
+    if (in != out) step(beside + convolved(out, out) + map(out) + linear_parts(in));
   }
   void middle(std::int64_t channels) {
     block(channels, channels);
     become_map(map(channels), channels);
-    step(6 * map(channels));  // input, q, k, v, attended, projected
+    // Input, q, k, v, attended, projected; in parts q, k and v twice, before anything is projected.
+    step((precision_.parts ? 8 : 6) * map(channels));
     block(channels, channels);
     become_map(map(channels), channels);
   }
@@ -75,6 +86,10 @@ class PassSizes {
     frames_ *= times;
     width_ *= 2;
     height_ *= 2;
+    if (precision_.conv3d && conv3d_kernel_fits(out, in, temporal ? 2 : 1)) {
+      step(stage + before + map(out));
+      return;
+    }
     step(stage + before + product(in));
     step(stage + product(in) + product(out));
     become_map(stage, out);
@@ -98,21 +113,30 @@ class PassSizes {
                        !(precision_.conv3d && conv3d_kernel_fits(out, in));
     return (parts ? kKernel : 1) * product(out);
   }
+  // Whether a convolution with so many outputs as inputs adds a map to them.
+  bool adds(std::int64_t channels) const {
+    return precision_.conv3d && conv3d_kernel_fits(channels, channels);
+  }
+  // A frame in the parts that tensor cores read.
+  std::int64_t linear_parts(std::int64_t channels) const {
+    return precision_.parts ? 2 * product_frame(channels, width_, height_) : 0;
+  }
   // A copy, where the two have other dtypes.
   void become_map(std::int64_t beside, std::int64_t channels) {
     if (mixed()) step(beside + product(channels) + map(channels));
   }
   // Of what a block made.
   void become_product(std::int64_t beside, std::int64_t channels) {
-    step(beside + map(channels) + convolved(channels, channels) + product(channels));
+    const std::int64_t part = adds(channels) ? 0 : convolved(channels, channels);
+    step(beside + map(channels) + part + product(channels));
   }
   // Of something that has `held` bytes; `norm`: the bytes between sum, norm and SiLU, which the
-  // reference has and the kernel has not.
+  // reference has and the kernel has not; `made`: of the convolution's results.
   void norm_conv_of(std::int64_t beside, std::int64_t held, std::int64_t norm, std::int64_t in,
-                    std::int64_t out) {
+                    std::int64_t made) {
     const std::int64_t filled = room(in);
     step(beside + held + filled + norm);
-    step(beside + filled + convolved(in, out));
+    step(beside + filled + made);
   }
   // Frames before a chunk that a convolution keeps, and its input with them in front.
   std::int64_t before_of(std::int64_t channels) const {

@@ -8,14 +8,17 @@ namespace diptych {
 
 // tf32: convolutions run in float16, whose fraction has TF32's 10 bits: their weights and inputs
 // are rounded to it, sums are float32, results come back in float16, three of them of a convolution
-// that is split into its taps (wan_vae_splits_taps); the next norm adds them in float32, but those
-// of an encoder's first convolution are added in float16. Everything else, the maps between them,
-// norms, products of 1x1 kernels and attention, is float32. Unlike TF32, float16 ends at 65504:
-// beyond it a result is not finite.
+// that is split into its taps (wan_vae_splits_taps). They are added to maps in float32, by conv3d()
+// or by the next norm; those of an encoder's first convolution are added in float16. Everything
+// else, the maps between them, norms, products of 1x1 kernels and attention, is float32; on a GPU
+// the 1x1 products of blocks and attention are made of parts in float16 (ops/split_products.h).
+// Unlike TF32, float16 ends at 65504: beyond it a result is not finite.
 struct WanVaePrecision {
   at::ScalarType maps = at::kFloat;      // and of the weights as they are read
   at::ScalarType products = at::kFloat;  // of convolutions' operands and results
-  bool conv3d = false;  // where conv3d() of lib/ops has kernels: less memory is planned
+  // What a pass takes of a device's memory depends on these, too: whether conv3d() of lib/ops has
+  // kernels, and whether 1x1 products and attention are made of parts.
+  bool conv3d = false, parts = false;
 
   WanVaePrecision() = default;
   // Everything in one dtype: float32 or bfloat16.
@@ -25,7 +28,7 @@ struct WanVaePrecision {
     mixed.products = at::kHalf;
     return mixed;
   }
-  // The same on a device.
+  // The same on a device: there is more to say then.
   WanVaePrecision on(at::Device device, KernelPolicy kernels) const;
   bool is_tf32() const { return products == at::kHalf; }
   VaeDtype name() const {

@@ -81,16 +81,14 @@ Tensor WanVaeUpsample::forward(Tensor x, at::ScalarType maps, const Tensor& shor
     x = time_conv->forward(x, history);
     times = 2;
   }
-  const bool at_once = phases.defined() && x.scalar_type() == maps;  // the shortcut, too
-  x = phases.defined() ? forward_phases(x, times, at_once ? shortcut : Tensor(), history)
-                       : forward_doubled(x, times, history);
-  x = x.to(maps);
-  if (shortcut.defined() && !at_once) wan_vae_add_repeated(x, shortcut, shortcut_frames());
+  if (phases.defined()) return forward_phases(x, times, maps, shortcut, history);
+  x = forward_doubled(x, times, history).to(maps);
+  if (shortcut.defined()) wan_vae_add_repeated(x, shortcut, shortcut_frames());
   return x;
 }
 
-Tensor WanVaeUpsample::forward_phases(const Tensor& x, std::int64_t times, const Tensor& shortcut,
-                                      WanVaeHistory& history) const {
+Tensor WanVaeUpsample::forward_phases(const Tensor& x, std::int64_t times, at::ScalarType maps,
+                                      const Tensor& shortcut, WanVaeHistory& history) const {
   constexpr std::int64_t kSides = 2;
   const WanVaeBand* band = history.band_of(3);
   Tensor frames = x;
@@ -108,7 +106,8 @@ Tensor WanVaeUpsample::forward_phases(const Tensor& x, std::int64_t times, const
                          .side_phases = kSides,
                          .shortcut = shortcut,
                          .shortcut_first = all - kSides * kSides * times,
-                         .shortcut_phases = all});
+                         .shortcut_phases = all,
+                         .dtype = maps});
 }
 
 Tensor WanVaeUpsample::forward_doubled(const Tensor& x, std::int64_t times,

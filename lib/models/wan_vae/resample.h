@@ -37,9 +37,10 @@ struct WanVaeUpsample {
   at::ScalarType input_dtype() const { return resample.bias.scalar_type(); }
 
  private:
-  // What `forward` makes of x [n, h, w, times * in], by `phases` or of doubled pixels.
-  Tensor forward_phases(const Tensor& x, std::int64_t times, const Tensor& shortcut,
-                        WanVaeHistory& history) const;
+  // What `forward` makes of x [n, h, w, times * in], by `phases` with the shortcut and in `maps`,
+  // or of doubled pixels without it.
+  Tensor forward_phases(const Tensor& x, std::int64_t times, at::ScalarType maps,
+                        const Tensor& shortcut, WanVaeHistory& history) const;
   Tensor forward_doubled(const Tensor& x, std::int64_t times, WanVaeHistory& history) const;
   // Of the stage's input to each frame.
   std::int64_t shortcut_frames() const { return time_conv ? 2 : 1; }
