@@ -76,6 +76,7 @@ void read_negative_from_file(RequestFlags& flags) {
 // The aliases that are a family's own flag come to resolve() under that name.
 std::string with_aliases(std::string_view flags, std::string_view aliases, Families families) {
   std::string names(flags);
+  if (aliases.empty()) return names;  // most fields: a start asks for each field of each verb
   const auto known = flag_fields(families);
   for (const std::string_view alias : long_names(aliases)) {
     const auto is_it = [&](const Field& field) {

@@ -1,6 +1,7 @@
 #include "lib/config/family_config.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace diptych {
 
@@ -61,12 +62,14 @@ std::string_view task_default(const Task& task, std::string_view field) {
 
 std::vector<Field> flag_fields(std::span<const FamilyConfig* const> families) {
   std::vector<Field> flags;
+  std::unordered_set<std::string_view> known;
   const auto add = [&](std::span<const Field> fields) {
     for (const Field& field : fields) {
-      const bool is_new = std::ranges::find(flags, field.flags, &Field::flags) == flags.end();
       const auto uses = [&](const FamilyConfig* family) { return family->uses(field.name); };
-      if (!field.flags.empty() && is_new && std::ranges::any_of(families, uses))
+      if (!field.flags.empty() && std::ranges::any_of(families, uses) &&
+          known.insert(field.flags).second) {
         flags.push_back(field);
+      }
     }
   };
   add(all_fields());
