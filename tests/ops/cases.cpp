@@ -554,10 +554,14 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
   const FewRows markers = {{2, 2}, {4162, 4098}, false, 4170};
   // Of so many rows keys are split into fewer parts.
   const FewRows drafts = {{16, 5}, {2100, 930}, false, 2110};
+  // What a GPU does otherwise at such lengths, ATen and the reference do not.
+  const auto long_too = [&](at::ScalarType dtype) {
+    return device.is_cuda() || dtype == at::kBFloat16;
+  };
   for (const at::ScalarType dtype : kDtypes) {
     for (const Heads& h : {Heads{28, 4, 128}, Heads{4, 2, 16}, Heads{3, 3, 64}, Heads{24, 2, 32}}) {
       std::vector<FewRows> of_heads = cases;
-      if (h.head_dim == 128) of_heads.insert(of_heads.end(), {markers, drafts});
+      if (h.head_dim == 128 && long_too(dtype)) of_heads.insert(of_heads.end(), {markers, drafts});
       for (const FewRows& few : of_heads) {
         check_few_rows(few, h, dtype, generator, device, policy);
       }
@@ -565,6 +569,7 @@ void check_decode_attention(at::Device device, KernelPolicy policy) {
   }
   // Single rows of which a thread takes several turns.
   for (const at::ScalarType dtype : kDtypes) {
+    if (!long_too(dtype)) continue;
     for (const Heads& h : {Heads{28, 4, 128}, Heads{8, 2, 128}}) {
       for (const std::int32_t count : {1025, 4162})
         check_few_rows({{1}, {count}, false, 4170}, h, dtype, generator, device, policy);

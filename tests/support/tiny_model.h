@@ -10,6 +10,6 @@ inline const std::string kTinyCheckpoint = DIPTYCH_SOURCE_DIR "/tests/goldens/ba
 inline const std::string kTinyConfig = DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/tiny.yaml";
 // A picture to edit or to ask about, 90 x 90 pixels with alpha.
 inline const std::string kPicture =
-    DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/cases/04b_edit_global_interval/img_90x90_rgba.png";
+    DIPTYCH_SOURCE_DIR "/tests/goldens/bagel/cases/10_preprocess/img_90x90_rgba.png";
 
 }  // namespace diptych::test
