@@ -8,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include <dlfcn.h>
 #include <torch/version.h>
 
 #include "lib/base/error.h"
@@ -85,7 +86,31 @@ std::string search_path(const fs::path& folder) {
   return path;
 }
 
+// Ahead of what it has: the dynamic linker takes the first library of a name.
+void prepend_to_search(std::string path) {
+  const char* before = std::getenv("LD_LIBRARY_PATH");
+  if (before != nullptr && *before != '\0') path += fmt::format(":{}", before);
+  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+}
+
+// Whether this machine may have a GPU: its driver has a device file, or a library elsewhere (WSL).
+bool has_driver() {
+  std::error_code none;
+  return fs::exists("/dev/nvidiactl", none) || dlopen("libcuda.so.1", RTLD_LAZY) != nullptr;
+}
+
+// Whether functions are looked for when they are called first.
+bool binds_late() {
+  const char* now = std::getenv("LD_BIND_NOW");
+  return now == nullptr || *now == '\0';
+}
+
 }  // namespace
+
+void leave_out_gpu(const fs::path& folder) {
+  std::error_code none;
+  if (fs::exists(folder, none) && binds_late() && !has_driver()) prepend_to_search(folder.string());
+}
 
 void find_libtorch(const fs::path& prefix) {
   const char* given = std::getenv(kVariable);
@@ -99,10 +124,7 @@ void find_libtorch(const fs::path& prefix) {
   } else {
     return;
   }
-  std::string path = search_path(folder);
-  const char* before = std::getenv("LD_LIBRARY_PATH");
-  if (before != nullptr && *before != '\0') path += fmt::format(":{}", before);
-  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  prepend_to_search(search_path(folder));
 }
 
 }  // namespace diptych

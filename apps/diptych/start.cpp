@@ -58,6 +58,7 @@ void use_huge_pages() {
   } else {
     find_libtorch({});
   }
+  leave_out_gpu(program.parent_path() / "no_gpu");
   spin_briefly();
   use_huge_pages();
   execv(program.c_str(), argv);

@@ -2,9 +2,13 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <torch/version.h>
 
@@ -93,6 +97,33 @@ TEST_CASE("a libtorch that is not there is said in one line") {
   CHECK(outcome.out.empty());
   CHECK(outcome.err.starts_with("diptych: LIBTORCH_ROOT: /nowhere: holds no lib/libtorch_"));
   CHECK(std::ranges::count(outcome.err, '\n') == 1);
+}
+
+// Whether a start takes the stand-in for libtorch's part for GPUs.
+bool leaves_out_gpu(const std::map<std::string, std::string>& environment) {
+  const test::Folder folder;
+  test::Command command;
+  command.arguments = {"inspect", "none"};
+  command.environment = environment;
+  command.environment["LD_DEBUG"] = "files";  // the dynamic linker writes to files with process ids
+  command.environment["LD_DEBUG_OUTPUT"] = folder.file("debug");
+  const Outcome outcome = run(command);
+  CHECK(outcome.code == 2);
+  CHECK(outcome.err == "diptych: none: not found\n");
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    std::ostringstream text;
+    text << std::ifstream(file.path()).rdbuf();
+    if (text.str().find("/no_gpu/libtorch_cuda.so") != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST_CASE("without a driver for a GPU a start leaves libtorch's part for GPUs out") {
+  const auto stand_in = std::filesystem::path(DIPTYCH_BINARY).parent_path() / "libexec/no_gpu";
+  const bool has_driver =
+      std::filesystem::exists("/dev/nvidiactl") || dlopen("libcuda.so.1", RTLD_LAZY) != nullptr;
+  CHECK(leaves_out_gpu({}) == (std::filesystem::exists(stand_in) && !has_driver));
+  CHECK(!leaves_out_gpu({{"LD_BIND_NOW", "1"}}));
 }
 
 }  // namespace

@@ -725,6 +725,7 @@ TEST_CASE("a picture that does not fit into memory fails its item alone") {
     CAPTURE(size);
     Command command = batch(folder, "l.jsonl", {"--batch-size", size});
     command.environment["OMP_NUM_THREADS"] = "1";  // stacks of threads count, too
+    command.environment["LD_BIND_NOW"] = "1";      // all of libtorch, whether there is a GPU or not
     command.before_exec = [] {
       // More than the libraries and these pictures take, less than with the pixels of the huge one.
       const rlim_t bytes = rlim_t{DIPTYCH_HAVE_CUDA != 0 ? 900 : 600} << 20;

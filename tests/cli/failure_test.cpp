@@ -125,17 +125,21 @@ TEST_CASE("from a deleted current folder absolute paths work, and relative ones 
 }
 
 #if DIPTYCH_HAVE_CUDA
-// The dynamic linker tells who asked for the driver; libraries that do so are not meant.
+// The dynamic linker tells who asked for the driver; libraries that do so are not meant, nor the
+// command before the program, which looks whether there is one.
 TEST_CASE("the GPU is opened ahead where generate will use it, and by no process of several") {
-  const auto opens_ahead = [](std::map<std::string, std::string> environment) {
+  const std::string program =
+      (std::filesystem::path(DIPTYCH_BINARY).parent_path() / "libexec/diptych").string();
+  const auto opens_ahead = [&](std::map<std::string, std::string> environment) {
     test::Command command;
+    command.binary = program;
     command.arguments = {"generate"};
     command.environment = std::move(environment);
     command.environment["LD_DEBUG"] = "files";
     command.before_exec = [] {};
     const test::Outcome outcome = test::run(command);
     CHECK(outcome.code == 2);
-    return outcome.err.find("file=libcuda.so.1 [0];  dynamically loaded by " DIPTYCH_BINARY) !=
+    return outcome.err.find("file=libcuda.so.1 [0];  dynamically loaded by " + program) !=
            std::string::npos;
   };
   CHECK(opens_ahead({}));
