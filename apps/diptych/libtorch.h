@@ -12,9 +12,9 @@ namespace diptych {
 void find_libtorch(const std::filesystem::path& prefix);
 
 // Where no driver for a GPU is, a library of the same name that holds nothing takes the place of
-// libtorch's part for GPUs (of `folder`, where that is): a start takes a quarter less then, and
-// 235 MB less of memory. Nothing of that part is called where there is no GPU, and the dynamic
-// linker looks for functions when they are called first.
+// libtorch's part for GPUs (of `folder`, where that is), so that a start loads less. Nothing of
+// that part is called where there is no GPU, and the dynamic linker looks for functions when they
+// are called first.
 void leave_out_gpu(const std::filesystem::path& folder);
 
 }  // namespace diptych

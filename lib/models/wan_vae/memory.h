@@ -11,8 +11,9 @@ struct WanVaeClip {
 
 // The most bytes of feature maps and histories held at once in a pass over a clip. From the third
 // chunk on (nine frames) it does not grow. Weights, the clip, its latent, attention's scores on a
-// GPU (at most 80 MiB, never at the pass's peak) and what an allocator or a convolution's workspace
-// adds are not among them. `precision` is that of the device (WanVaePrecision::on).
+// GPU (at most 64 MiB, and not at the peak of the released sizes) and what an allocator or a
+// convolution's workspace adds are not among them. `precision` is that of the device
+// (WanVaePrecision::on).
 std::int64_t wan_vae_decode_bytes(const WanVaeConfig& config, const WanVaeClip& clip,
                                   WanVaePrecision precision);
 // In tiles, of which one is on the device at a time; as above where the clip is no larger than one.
