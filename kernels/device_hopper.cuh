@@ -360,6 +360,8 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[kCount], std::uint64
     DIPTYCH_WGMMA_16("n256", ", 0, 0", 128, "%128", "%129", "%130", "l"(a))
   } else if constexpr (kCount == 96) {
     DIPTYCH_WGMMA_16("n192", ", 0, 0", 96, "%96", "%97", "%98", "l"(a))
+  } else if constexpr (kCount == 64) {
+    DIPTYCH_WGMMA_16("n128", ", 0, 0", 64, "%64", "%65", "%66", "l"(a))
   } else {
     static_assert(kCount == 48);
     DIPTYCH_WGMMA_16("n96", ", 0, 0", 48, "%48", "%49", "%50", "l"(a))

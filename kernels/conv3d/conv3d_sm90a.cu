@@ -13,10 +13,10 @@ namespace {
 constexpr int kTilePlaces = 128;
 constexpr int kMostColumnTaps = 3;
 constexpr int kPiece = kConv3dPiece;  // inputs: a swizzled row of shared memory
+[[maybe_unused]] constexpr int kPairLast = kConv3dPairMaps - 1;  // its weights follow g1's
 constexpr int kGroupPlaces = kTilePlaces / kMultiplying;
-// Pieces of x, which the taps of a row share, each one place further than the one before; and of
-// weights, one for each tap.
-constexpr int kXStages = 3, kStages = 4;
+// Pieces of x, which the taps of a row share, each one place further than the one before.
+constexpr int kXStages = 3;
 constexpr int kXPlaces = kTilePlaces + kMostColumnTaps - 1;
 [[maybe_unused]] constexpr int kXBytes = kXPlaces * kSwizzledBytes;
 constexpr int kXStageBytes = (kXPlaces + kSwizzleRows - 1) / kSwizzleRows * kTileAlignment;
@@ -27,20 +27,24 @@ constexpr int kResultPitch = kMostResultColumns * 2 + static_cast<int>(kVectorBy
 constexpr int kResultBytes = kWarpPlaces * kResultPitch;
 constexpr int kWarps = kMultiplying * kWarpgroup / kWarp;
 
-template <int kOutputs>
+// Of a tile. With pairs it has two frames of its places and outputs, in sums of their own.
+template <int kColumns, bool kOfPairs>
 struct Shape {
+  static constexpr int kOutputs = kColumns, kFrames = kOfPairs ? 2 : 1;
+  static constexpr int kStages = kOfPairs ? 8 : 4;               // of weights
   static constexpr int kBoxOutputs = kOutputs / kClusterBlocks;  // one for each block
   static constexpr int kBoxBytes = kBoxOutputs * kSwizzledBytes;
   static constexpr int kStageBytes = kClusterBlocks * kBoxBytes;  // of weights
   static constexpr int kXStagesBytes = kXStages * kXStageBytes;
   static constexpr int kSharedBytes =
       kStages * kStageBytes + kXStagesBytes + kWarps * kResultBytes + kTileAlignment;
-  // A warpgroup's sums of 64 places in a thread, and those of a block as vectors.
+  // A warpgroup's sums of 64 places of a frame in a thread, and those of a block as vectors.
   static constexpr int kSums = kOutputs / 2;
   static constexpr int kResultColumns =
       kOutputs % kMostResultColumns == 0 ? kMostResultColumns : kMostResultColumns / 2;
   static_assert(kOutputs % kResultColumns == 0);
-  static constexpr std::int64_t kBlockVectors = kSums / 4 * kMultiplying * kWarpgroup;
+  static constexpr int kParts = kOutputs / kResultColumns;
+  static constexpr std::int64_t kBlockVectors = kFrames * kSums / 4 * kMultiplying * kWarpgroup;
   using Weights = Pipeline<kStages, kStageBytes>;
 };
 
@@ -88,17 +92,25 @@ constexpr int kClusterSlots = 2;
 template <typename Body>
 __device__ __forceinline__ void for_work(const Schedule& schedule, const Body& body) {
   const std::int64_t cluster = blockIdx.x / kClusterBlocks;
-  for (std::int64_t tile = cluster; tile < schedule.whole; tile += schedule.tiles.clusters)
-    body(tile, 0, schedule.pieces, kWholeTile);
-  if (schedule.shared() == 0) return;
-  const std::int64_t to = share_of(schedule, cluster + 1);
-  int slot = static_cast<int>(cluster) * kClusterSlots;
-  for (std::int64_t from = share_of(schedule, cluster); from < to; ++slot) {
-    const int first = static_cast<int>(from % schedule.pieces);
-    const std::int64_t left = schedule.pieces - first, rest = to - from;
-    const int count = static_cast<int>(left < rest ? left : rest);
-    body(schedule.whole + from / schedule.pieces, first, first + count, slot);
-    from += count;
+  const bool shares = schedule.shared() > 0;
+  std::int64_t tile = cluster, from = shares ? share_of(schedule, cluster) : 0;
+  const std::int64_t to = shares ? share_of(schedule, cluster + 1) : 0;
+  int next_slot = static_cast<int>(cluster) * kClusterSlots;
+  // The body once: twice, it would take more registers than there are.
+  while (tile < schedule.whole || from < to) {
+    std::int64_t index = tile;
+    int first = 0, end = schedule.pieces, slot = kWholeTile;
+    if (tile < schedule.whole) {
+      tile += schedule.tiles.clusters;
+    } else {
+      index = schedule.whole + from / schedule.pieces;
+      first = static_cast<int>(from % schedule.pieces);
+      const std::int64_t left = schedule.pieces - first, rest = to - from;
+      end = first + static_cast<int>(left < rest ? left : rest);
+      from += end - first;
+      slot = next_slot++;
+    }
+    body(index, first, end, slot);
   }
 }
 
@@ -147,16 +159,17 @@ struct PixelPlace {
 }
 
 // By one thread of a block. Each block loads its own places, and a half of the weights for both.
-template <int kOutputs>
-__device__ __forceinline__ void fill_stages(XStages& x, typename Shape<kOutputs>::Weights& weights,
+template <typename S>
+__device__ __forceinline__ void fill_stages(XStages& x, typename S::Weights& weights,
                                             const Conv3dArgs& args, const CUtensorMap* x_map,
                                             const CUtensorMap* weight_map, const Schedule& schedule,
                                             unsigned block) {
-  using S = Shape<kOutputs>;
   const int rows = static_cast<int>(args.row_taps), columns = static_cast<int>(args.column_taps);
   const int inputs = static_cast<int>(args.inputs), of_row = (inputs + kPiece - 1) / kPiece;
+  const int frame_step = S::kFrames > 1 ? static_cast<int>(args.frames) : 1;
   for_work(schedule, [&](std::int64_t index, int first, int end, int) {
-    const TileOfPhase tile = tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(index));
+    const TileOfPhase tile =
+        tile_of<S::kOutputs>(args, schedule.tiles, static_cast<unsigned>(index));
     const unsigned place = tile.first_place + block * kTilePlaces;
     // Of a block without places: of a clip behind the only one, where everything is 0.
     const bool any = place < places_of(args);
@@ -174,12 +187,15 @@ __device__ __forceinline__ void fill_stages(XStages& x, typename Shape<kOutputs>
       expect_bytes(filled, kXBytes);
       ClipPlace at = at_first;
       at.channel += input;
-      load_pixels(stage_of(x), x_map, filled, at, {tile.column, row % rows + tile.row, row / rows});
+      at.frame += row / rows * frame_step;
+      load_pixels(stage_of(x), x_map, filled, at, {tile.column, row % rows + tile.row, 0});
       x.ring.next();
+      const int skipped = S::kFrames > 1 && row / rows == kPairLast ? rows : 0;
       weights.fill_pieces(columns, [&](int column, char* to, std::uint64_t* weights_filled) {
         expect_bytes(weights_filled, S::kStageBytes);
         load_box_for(kAllOfCluster, to + static_cast<int>(block) * S::kBoxBytes, weight_map,
-                     weights_filled, input, row * columns + column, weight_row, of_phase);
+                     weights_filled, input, (row + skipped) * columns + column, weight_row,
+                     of_phase);
       });
       input += kPiece;
       if (input < inputs) continue;
@@ -189,11 +205,11 @@ __device__ __forceinline__ void fill_stages(XStages& x, typename Shape<kOutputs>
   });
 }
 
-// Of a warpgroup's 64 places: the sums of some pieces of a tile.
-template <typename T, int kOutputs>
-__device__ __forceinline__ void multiply_pieces(XStages& x,
-                                                typename Shape<kOutputs>::Weights& weights,
-                                                float (&sums)[kOutputs / 2], int pieces,
+// Of a warpgroup's 64 places: the sums of some pieces of a tile, undefined if there are none. adds:
+// to what is there.
+template <typename T, typename S>
+__device__ __forceinline__ void multiply_pieces(XStages& x, typename S::Weights& weights,
+                                                float (&sums)[S::kSums], int pieces, bool adds,
                                                 int column_taps, const Worker& worker) {
   int before = 0, x_before = 0;  // the stages whose products run
   const auto let_go_of_x = [&] {
@@ -206,12 +222,12 @@ __device__ __forceinline__ void multiply_pieces(XStages& x,
     for (int column = 0; column < column_taps; ++column) {
       const bool first = piece == 0 && column == 0;
       await_phase(&weights.barriers.filled[weights.ring.stage], weights.ring.parity);
-      const std::uint64_t b =
-          tile_descriptor(weights.stages + weights.ring.stage * Shape<kOutputs>::kStageBytes);
+      const std::uint64_t b = tile_descriptor(weights.stages + weights.ring.stage * S::kStageBytes);
       begin_products();
 #pragma unroll
       for (int k = 0; k < kSwizzledBytes / 32; ++k)
-        multiply_tile<T>(sums, a + k * kDescriptorStep, b + k * kDescriptorStep, !first || k > 0);
+        multiply_tile<T>(sums, a + k * kDescriptorStep, b + k * kDescriptorStep,
+                         adds || !first || k > 0);
       end_of_products();
       if (!first) {
         await_products<1>();
@@ -227,6 +243,7 @@ __device__ __forceinline__ void multiply_pieces(XStages& x,
   }
   await_products<0>();
   hold(sums);
+  if (pieces <= 0) return;
   weights.release(before, worker.thread);
   let_go_of_x();
 }
@@ -237,17 +254,19 @@ struct Pixel {
   M* y;  // null: there is no such pixel
   const M* shortcut;
 };
-template <typename M>
+// frame: of those of a tile.
+template <typename M, typename S>
 __device__ __forceinline__ Pixel<M> pixel_at(const Conv3dArgs& args, const TileOfPhase& tile,
-                                             unsigned place) {
+                                             unsigned place, int frame_of_tile) {
   if (place >= places_of(args)) return {nullptr, nullptr};
   const PixelPlace at = pixel_place(args, place);
   if (at.column >= args.y_width) return {nullptr, nullptr};
   const std::int64_t side = args.side_phases;
-  const std::int64_t frame = at.frame * args.frame_phases + tile.frame;
+  const std::int64_t own_frame = std::int64_t{at.frame} * S::kFrames + frame_of_tile;
+  const std::int64_t frame = own_frame * args.frame_phases + tile.frame;
   const std::int64_t row = frame * args.y_height * side + at.row * side + tile.row;
   const std::int64_t column = row * args.y_width * side + at.column * side + tile.column;
-  const std::int64_t own = (at.frame * args.y_height + at.row) * args.y_width + at.column;
+  const std::int64_t own = (own_frame * args.y_height + at.row) * args.y_width + at.column;
   return {static_cast<M*>(args.y) + column * args.outputs,
           args.shortcut == nullptr
               ? nullptr
@@ -386,54 +405,90 @@ __device__ __forceinline__ void finish(const Conv3dArgs& args, const TileOfPhase
 }
 
 // Of the sums in a slot of the workspace: thread by thread, four of each at a time.
-template <int kOutputs>
+template <typename S>
 __device__ __forceinline__ float4* parts_in(const Conv3dArgs& args, std::int64_t slot,
                                             unsigned block, int thread) {
   return reinterpret_cast<float4*>(args.workspace) +
-         (slot * kClusterBlocks + block) * Shape<kOutputs>::kBlockVectors + thread;
+         (slot * kClusterBlocks + block) * S::kBlockVectors + thread;
 }
 [[maybe_unused]] constexpr int kVectorStep = kMultiplying * kWarpgroup;
 
+// The same of pairs: the first two quarters of a tile's pieces make the sum and the difference of
+// what is in both frames, each of the others adds what is in one. Without a branch around any of
+// them, which would cost the products' overlap.
+template <typename T, typename S>
+__device__ __forceinline__ void multiply_pairs(XStages& x, typename S::Weights& weights,
+                                               float (&sums)[S::kFrames][S::kSums], int first,
+                                               int end, int quarter, int column_taps,
+                                               const Worker& worker) {
+  const auto multiply = [&](float(&into)[S::kSums], int part, bool adds) {
+    const int from = max(first, part * quarter), to = min(end, (part + 1) * quarter);
+    multiply_pieces<T, S>(x, weights, into, to - from, adds, column_taps, worker);
+  };
+  multiply(sums[0], 0, false);
+  multiply(sums[1], 1, false);
+  const bool any_both = first < quarter, any_differing = first < 2 * quarter && end > quarter;
+#pragma unroll
+  for (int i = 0; i < S::kSums; ++i) {
+    const float both = any_both ? sums[0][i] : 0, differing = any_differing ? sums[1][i] : 0;
+    sums[0][i] = both + differing;
+    sums[1][i] = both - differing;
+  }
+  hold(sums[0]);
+  hold(sums[1]);
+  multiply(sums[0], 2, true);
+  multiply(sums[1], 3, true);
+}
+
 // By a warpgroup, for 64 places of a tile. bias: in shared memory, or null.
-template <typename T, typename M, int kOutputs>
-__device__ __forceinline__ void multiply_tiles(XStages& x,
-                                               typename Shape<kOutputs>::Weights& weights,
+template <typename T, typename M, typename S>
+__device__ __forceinline__ void multiply_tiles(XStages& x, typename S::Weights& weights,
                                                char* results, const Conv3dArgs& args,
                                                const Schedule& schedule, const T* bias,
                                                const Worker& worker) {
-  using S = Shape<kOutputs>;
   const int warp = worker.group * kWarpgroup / kWarp + worker.thread / kWarp;
-  const int lane = worker.thread % kWarp;
-  float sums[S::kSums];
+  const int lane = worker.thread % kWarp, column_taps = static_cast<int>(args.column_taps);
+  float sums[S::kFrames][S::kSums];
   for_work(schedule, [&](std::int64_t index, int first, int end, int slot) {
-    multiply_pieces<T, kOutputs>(x, weights, sums, end - first, static_cast<int>(args.column_taps),
-                                 worker);
+    if constexpr (S::kFrames > 1) {
+      multiply_pairs<T, S>(x, weights, sums, first, end, schedule.pieces / kConv3dPairMaps,
+                           column_taps, worker);
+    } else {
+      multiply_pieces<T, S>(x, weights, sums[0], end - first, /*adds=*/false, column_taps, worker);
+    }
     if (slot != kWholeTile) {
-      float4* const to = parts_in<kOutputs>(args, slot, worker.block, warp * kWarp + lane);
+      float4* to = parts_in<S>(args, slot, worker.block, warp * kWarp + lane);
 #pragma unroll
-      for (int i = 0; i < S::kSums / 4; ++i)
-        to[i * kVectorStep] =
-            make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+      for (int frame = 0; frame < S::kFrames; ++frame) {
+#pragma unroll
+        for (int i = 0; i < S::kSums; i += 4, to += kVectorStep)
+          *to = make_float4(sums[frame][i], sums[frame][i + 1], sums[frame][i + 2],
+                            sums[frame][i + 3]);
+      }
       return;
     }
-    const TileOfPhase tile = tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(index));
+    const TileOfPhase tile =
+        tile_of<S::kOutputs>(args, schedule.tiles, static_cast<unsigned>(index));
     const unsigned place = tile.first_place + worker.block * kTilePlaces +
                            static_cast<unsigned>(warp * kWarpPlaces + lane % kWarpPlaces);
-    finish<T, M, S::kResultColumns, kOutputs>(args, tile, pixel_at<M>(args, tile, place), sums,
-                                              bias, 0, results + warp * kResultBytes, lane);
+#pragma unroll
+    for (int frame = 0; frame < S::kFrames; ++frame) {
+      finish<T, M, S::kResultColumns, S::kOutputs>(
+          args, tile, pixel_at<M, S>(args, tile, place, frame), sums[frame], bias, 0,
+          results + warp * kResultBytes, lane);
+    }
   });
 }
 
-template <typename T, typename M, int kOutputs>
+template <typename T, typename M, typename S>
 __global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThreads, 1)
     conv3d_kernel(const __grid_constant__ Conv3dArgs args,
                   const __grid_constant__ CUtensorMap x_map,
                   const __grid_constant__ CUtensorMap weight_map, const Schedule schedule) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // a build is for several architectures, this body for one
-  using S = Shape<kOutputs>;
-  __shared__ StageBarriers<kStages> barriers;
+  __shared__ StageBarriers<S::kStages> barriers;
   __shared__ StageBarriers<kXStages> x_barriers;
-  char* const x_stages = tiles_in_shared() + kStages * S::kStageBytes;
+  char* const x_stages = tiles_in_shared() + S::kStages * S::kStageBytes;
   char* const results = x_stages + S::kXStagesBytes;
   T* bias = nullptr;
   if (args.bias != nullptr) {
@@ -447,10 +502,10 @@ __global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThr
   if (worker.fills()) {
     leave_registers<56>();  // 56 + 2 * 224: what 384 threads of 168 have
     if (worker.thread == 0)
-      fill_stages<kOutputs>(x, weights, args, &x_map, &weight_map, schedule, worker.block);
+      fill_stages<S>(x, weights, args, &x_map, &weight_map, schedule, worker.block);
   } else {
     take_registers<224>();
-    multiply_tiles<T, M, kOutputs>(x, weights, results, args, schedule, bias, worker);
+    multiply_tiles<T, M, S>(x, weights, results, args, schedule, bias, worker);
   }
   // No block ends while another may still send to its shared memory.
   join_cluster();
@@ -459,14 +514,14 @@ __global__ void DIPTYCH_CLUSTER_OF(kClusterBlocks) __launch_bounds__(kProductThr
 
 // Of the tiles that clusters share: adds what they have of 16 places and a part of the outputs. A
 // block is one warp; blockIdx.x: the warp of a tile, counted through these tiles; blockIdx.y: the
-// outputs.
-template <typename T, typename M, int kOutputs>
+// outputs, counted through the frames of a tile.
+template <typename T, typename M, typename S>
 __global__ void __launch_bounds__(kWarp)
     finish_shared_tiles(const __grid_constant__ Conv3dArgs args, const Schedule schedule) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   __shared__ __align__(16) char results[kResultBytes];
-  constexpr int kColumns = Shape<kOutputs>::kResultColumns, kVectors = kColumns / 2 / 4;
-  const int lane = static_cast<int>(threadIdx.x), columns = static_cast<int>(blockIdx.y);
+  constexpr int kColumns = S::kResultColumns, kVectors = kColumns / 2 / 4;
+  const int lane = static_cast<int>(threadIdx.x), part = static_cast<int>(blockIdx.y);
   const int of_tile = static_cast<int>(blockIdx.x) % (kClusterBlocks * kWarps);
   const unsigned block = static_cast<unsigned>(of_tile / kWarps);
   const int warp = of_tile % kWarps;
@@ -483,8 +538,8 @@ __global__ void __launch_bounds__(kWarp)
     if (from == share_of(schedule, cluster + 1)) continue;  // fewer pieces than clusters
     // Behind another tile's end.
     const std::int64_t slot = cluster * kClusterSlots + (from < first ? 1 : 0);
-    const float4* const parts = parts_in<kOutputs>(args, slot, block, warp * kWarp + lane) +
-                                static_cast<std::int64_t>(columns) * kVectors * kVectorStep;
+    const float4* const parts = parts_in<S>(args, slot, block, warp * kWarp + lane) +
+                                static_cast<std::int64_t>(part) * kVectors * kVectorStep;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const float4 four = parts[i * kVectorStep];
@@ -495,29 +550,33 @@ __global__ void __launch_bounds__(kWarp)
     }
   }
   const TileOfPhase tile =
-      tile_of<kOutputs>(args, schedule.tiles, static_cast<unsigned>(schedule.whole + shared));
+      tile_of<S::kOutputs>(args, schedule.tiles, static_cast<unsigned>(schedule.whole + shared));
   const unsigned place = tile.first_place + block * kTilePlaces +
                          static_cast<unsigned>(warp * kWarpPlaces + lane % kWarpPlaces);
-  finish<T, M, kColumns, kColumns>(args, tile, pixel_at<M>(args, tile, place), sums,
-                                   static_cast<const T*>(args.bias), columns * kColumns, results,
-                                   lane);
+  const Pixel<M> pixel = pixel_at<M, S>(args, tile, place, part / S::kParts);
+  finish<T, M, kColumns, kColumns>(args, tile, pixel, sums, static_cast<const T*>(args.bias),
+                                   part % S::kParts * kColumns, results, lane);
 #endif
 }
 
-// Calls body(integral_constant) with the width of tiles that leaves the fewest of their columns
-// empty, the widest of these. The narrowest is for calls that fill no other.
+// Calls body(Shape) with the width of tiles that leaves the fewest of their columns empty, the
+// widest of these. The narrowest is for calls that fill no other.
 template <typename Body>
-auto with_width(const Conv3dArgs& args, const Body& body) {
+auto with_shape(const Conv3dArgs& args, const Body& body) {
   const auto columns = [&](std::int64_t width) { return parts_of(args.outputs, width) * width; };
-  if (args.outputs <= 96) return body(std::integral_constant<int, 96>{});
-  if (columns(256) <= columns(192)) return body(std::integral_constant<int, 256>{});
-  return body(std::integral_constant<int, 192>{});
+  if (args.pairs) {
+    if (columns(128) <= columns(96)) return body(Shape<128, true>{});
+    return body(Shape<96, true>{});
+  }
+  if (args.outputs <= 96) return body(Shape<96, false>{});
+  if (columns(256) <= columns(192)) return body(Shape<256, false>{});
+  return body(Shape<192, false>{});
 }
 
-template <int kOutputs>
+template <typename S>
 Schedule schedule_of(const Conv3dArgs& args) {
   const std::int64_t down = parts_of(places_of(args), kClusterBlocks * kTilePlaces);
-  const std::int64_t across = parts_of(args.outputs, kOutputs) * args.phases();
+  const std::int64_t across = parts_of(args.outputs, S::kOutputs) * args.phases();
   const std::int64_t pieces = args.frame_taps * args.row_taps * parts_of(args.inputs, kPiece);
   const std::int64_t clusters = clusters_at_once<>(), count = down * across;
   const std::int64_t idle = (clusters - count % clusters) % clusters;  // at the last tiles
@@ -531,53 +590,53 @@ Schedule schedule_of(const Conv3dArgs& args) {
           static_cast<int>(pieces)};
 }
 
-template <typename T, typename M, int kOutputs>
+template <typename T, typename M, typename S>
 const char* launch(const Conv3dArgs& args, CUstream_st* stream) {
   const auto element = args.dtype == DType::bf16 ? TileElement::bf16 : TileElement::f16;
-  const std::int64_t taps = args.frame_taps * args.row_taps * args.column_taps;
+  const std::int64_t taps = args.weight_frames() * args.row_taps * args.column_taps;
   const int top = static_cast<int>(args.top), left = static_cast<int>(args.left);
   const PixelColumns pixels{
       args.x,
-      {args.frame_phases * args.inputs, args.width, args.height, args.frames + args.frame_taps - 1},
+      {args.frame_phases * args.inputs, args.width, args.height, args.x_frames()},
       {-left, -top, 0},
       {static_cast<int>(row_places(args) - args.width) - left,
-       static_cast<int>(args.y_height - args.height) - top, static_cast<int>(1 - args.frame_taps)},
+       static_cast<int>(args.y_height - args.height) - top, 0},
       kXPlaces};
   const Boxes<4> weights{args.weight,
                          {args.inputs, taps, args.outputs, args.side_phases * args.side_phases},
                          {args.inputs, args.weight_stride, args.outputs * args.weight_stride},
-                         {kPiece, 1, Shape<kOutputs>::kBoxOutputs, 1}};
+                         {kPiece, 1, S::kBoxOutputs, 1}};
   CUtensorMap x, weight;
   for (const char* error :
        {make_pixel_map(&x, element, pixels), make_box_map(&weight, element, weights)}) {
     if (error != nullptr) return error;
   }
-  Schedule schedule = schedule_of<kOutputs>(args);
+  Schedule schedule = schedule_of<S>(args);
   if (args.workspace == nullptr) {
     schedule.whole = schedule.tiles.count();
     schedule.tiles.clusters = std::min(schedule.whole, schedule.tiles.clusters);
   }
   const auto shared_bytes =
-      Shape<kOutputs>::kSharedBytes + static_cast<int>(args.outputs * element_size(args.dtype));
-  const char* error = launch_clusters(conv3d_kernel<T, M, kOutputs>, schedule.tiles.clusters,
-                                      shared_bytes, stream, args, x, weight, schedule);
+      S::kSharedBytes + static_cast<int>(args.outputs * element_size(args.dtype));
+  const char* error = launch_clusters(conv3d_kernel<T, M, S>, schedule.tiles.clusters, shared_bytes,
+                                      stream, args, x, weight, schedule);
   if (error != nullptr || schedule.shared() == 0) return error;
   const dim3 warps(static_cast<unsigned>(schedule.shared() * kClusterBlocks * kWarps),
-                   kOutputs / Shape<kOutputs>::kResultColumns);
-  finish_shared_tiles<T, M, kOutputs><<<warps, kWarp, 0, stream>>>(args, schedule);
+                   S::kFrames * S::kParts);
+  finish_shared_tiles<T, M, S><<<warps, kWarp, 0, stream>>>(args, schedule);
   return launch_error();
 }
 
 template <typename T, typename M = T>
 const char* launch_of(const Conv3dArgs& args, CUstream_st* stream) {
-  return with_width(args, [&](auto width) { return launch<T, M, width.value>(args, stream); });
+  return with_shape(args, [&](auto shape) { return launch<T, M, decltype(shape)>(args, stream); });
 }
 
-template <int kOutputs>
+template <typename S>
 std::int64_t workspace_of(const Conv3dArgs& args) {
-  const Schedule schedule = schedule_of<kOutputs>(args);
+  const Schedule schedule = schedule_of<S>(args);
   if (schedule.shared() == 0) return 0;
-  return schedule.tiles.clusters * kClusterSlots * kClusterBlocks * Shape<kOutputs>::kBlockVectors *
+  return schedule.tiles.clusters * kClusterSlots * kClusterBlocks * S::kBlockVectors *
          static_cast<std::int64_t>(sizeof(float4));
 }
 
@@ -594,8 +653,9 @@ const char* conv3d_unsupported(const Conv3dArgs& args) {
   }
   if (args.outputs < 1 || args.outputs > kConv3dMostOutputs)
     return "outputs are not from 1 to 4096";
-  if (args.y_height > kMost / args.y_width || args.frames > kMost / (args.y_height * args.y_width))
-    return "more than 2^30 pixels";
+  if (args.y_height > kMost / args.y_width ||
+      args.frames > kMost / 2 / (args.y_height * args.y_width))
+    return "more than 2^29 pixels";
   for (const std::int64_t taps : {args.frame_taps, args.row_taps, args.column_taps}) {
     if (taps < 1 || taps > kMostTaps) return "a kernel's side is not from 1 to 8";
   }
@@ -606,6 +666,10 @@ const char* conv3d_unsupported(const Conv3dArgs& args) {
   }
   for (const std::int64_t phases : {args.frame_phases, args.side_phases}) {
     if (phases != 1 && phases != 2) return "phases are not 1 or 2";
+  }
+  if (args.pairs &&
+      (args.frame_taps != kConv3dPairMaps || args.frame_phases > 1 || args.side_phases > 1)) {
+    return "pairs of frames have four taps and no phases";
   }
   if (args.frame_phases > 1 && args.inputs % kPiece != 0)
     return "the inputs of two frames are not multiples of 64";
@@ -618,7 +682,7 @@ const char* conv3d_unsupported(const Conv3dArgs& args) {
   if (args.y_dtype != args.dtype && (args.y_dtype != DType::f32 || args.dtype != DType::f16))
     return "results of this dtype";
   constexpr const char* kReason = "pixels do not begin and end at multiples of 16 bytes";
-  if (args.weight_stride < args.frame_taps * args.row_taps * args.column_taps * args.inputs)
+  if (args.weight_stride < args.weight_frames() * args.row_taps * args.column_taps * args.inputs)
     return "weights overlap";
   for (const std::int64_t step : {args.inputs, args.outputs, args.weight_stride}) {
     if (step * element_size(args.dtype) % kVectorBytes != 0) return kReason;
@@ -632,11 +696,11 @@ const char* conv3d_unsupported(const Conv3dArgs& args) {
 }
 
 bool conv3d_runs_here() {
-  return has_hopper_code(conv3d_kernel<__nv_bfloat16, __nv_bfloat16, 256>);
+  return has_hopper_code(conv3d_kernel<__nv_bfloat16, __nv_bfloat16, Shape<256, false>>);
 }
 
 std::int64_t conv3d_workspace(const Conv3dArgs& args) {
-  return with_width(args, [&](auto width) { return workspace_of<width.value>(args); });
+  return with_shape(args, [&](auto shape) { return workspace_of<decltype(shape)>(args); });
 }
 
 const char* conv3d(const Conv3dArgs& args, CUstream_st* stream) {

@@ -69,11 +69,13 @@ __device__ __forceinline__ Vector<P, kCount> finish(const Vector<T, kCount>& sum
 }
 
 // kLanes threads hold a row in kVectors vectors each. `blocks` blocks take the rows of a frame in
-// turn: pointers only move on, and the weight stays in registers.
-template <typename T, typename P, Sources kSources, int kLanes, int kVectors>
+// turn: pointers only move on, and the weight stays in registers. With pairs they take each row of
+// all frames.
+template <typename T, typename P, Sources kSources, int kLanes, int kVectors, bool kPairs>
 __global__ void __launch_bounds__(kThreads)
     held_rows_kernel(const RmsNormSiluArgs args, unsigned blocks) {
   using Row = Loaded<T, P, kSources, kVectors>;
+  using Made = Vector<P, kElements>[kVectors];
   constexpr int kStep = kLanes * kElements;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const unsigned frame = blockIdx.x / blocks, block = blockIdx.x - frame * blocks;
@@ -84,29 +86,24 @@ __global__ void __launch_bounds__(kThreads)
   unsigned row = block * kAtOnce + threadIdx.x / kLanes;
   const int column = lane * kElements;
   const int width = static_cast<int>(args.width);
-  const auto in_row = [&](int i) { return column + i * kStep < width; };
+  bool works = false;  // there is a row
+  const auto for_vectors = [&](const auto& body) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (works && column + i * kStep < width) body(i, i * kStep);
+    }
+  };
 
   Vector<T, kElements> weight[kVectors];
   if (args.weight != nullptr) {
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (in_row(i))
-        weight[i] = load<T, kElements>(static_cast<const T*>(args.weight) + column + i * kStep);
-    }
+    works = true;
+    for_vectors([&](int i, int step) {
+      weight[i] = load<T, kElements>(static_cast<const T*>(args.weight) + column + step);
+    });
   }
-  const std::int64_t in_frame = static_cast<std::int64_t>(row) * width + column;
-  std::int64_t at = before * width + in_frame;  // in packed maps
-  P* y = static_cast<P*>(args.y) + frame * args.y_frame_stride + in_frame;
-  const std::int64_t turn = static_cast<std::int64_t>(blocks) * kAtOnce * width;
-  // All lanes of a warp sum together, so that all of them take part to the last row of any.
-  const unsigned ahead = threadIdx.x % kWarp / kLanes;
-  for (; row - ahead < rows; row += blocks * kAtOnce, at += turn, y += turn) {
-    const bool works = row < rows;
-    Row loaded;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (!works || !in_row(i)) continue;
-      const std::int64_t from = at + i * kStep;
+  const auto load_row = [&](Row& loaded, std::int64_t at) {
+    for_vectors([&](int i, int step) {
+      const std::int64_t from = at + step;
       if constexpr (Row::kMap) {
         if (kSources != Sources::any || args.x != nullptr)
           loaded.x[i] = load<T, kElements>(static_cast<const T*>(args.x) + from);
@@ -116,12 +113,13 @@ __global__ void __launch_bounds__(kThreads)
         if (kSources == Sources::any && part >= args.part_count) continue;
         loaded.parts[part][i] = load<P, kElements>(static_cast<const P*>(args.parts[part]) + from);
       }
-    }
+    });
+  };
+  // By all lanes of a warp together.
+  const auto finish_row = [&](Made& made, const Row& loaded, std::int64_t at) {
     Vector<T, kElements> held[kVectors];
     float squares = 0;
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (!works || !in_row(i)) continue;
+    for_vectors([&](int i, int step) {
       float sums[kElements];
 #pragma unroll
       for (int j = 0; j < kElements; ++j) {
@@ -136,18 +134,73 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
       held[i] = round_all<T, kElements>(sums);
-      if (args.sum != nullptr)
-        store<T, kElements>(static_cast<T*>(args.sum) + at + i * kStep, held[i]);
+      if (args.sum != nullptr) store<T, kElements>(static_cast<T*>(args.sum) + at + step, held[i]);
       squares += sum_squares(held[i]);
-    }
-    if (args.y == nullptr) continue;
+    });
+    if (args.y == nullptr) return;
     const float scale = scale_of_norm(args, squares, kLanes);
+    for_vectors([&](int i, int) {
+      made[i] = finish<T, P>(held[i], scale, args.weight == nullptr ? nullptr : &weight[i]);
+    });
+  };
+
+  const std::int64_t in_frame = static_cast<std::int64_t>(row) * width + column;
+  std::int64_t at = before * width + in_frame;  // in packed maps
+  P* y = static_cast<P*>(args.y) + frame * args.y_frame_stride + in_frame;
+  const std::int64_t turn = static_cast<std::int64_t>(blocks) * kAtOnce * width;
+  // All lanes of a warp sum together, so that all of them take part to the last row of any.
+  const unsigned ahead = threadIdx.x % kWarp / kLanes;
+  if constexpr (!kPairs) {
+    for (; row - ahead < rows; row += blocks * kAtOnce, at += turn, y += turn) {
+      works = row < rows;
+      Row loaded;
+      load_row(loaded, at);
+      Made made;
+      finish_row(made, loaded, at);
+      if (args.y == nullptr) continue;
+      for_vectors([&](int i, int step) { store<P, kElements>(y + step, made[i]); });
+    }
+  } else {
+    const std::int64_t of_frame = static_cast<std::int64_t>(frame_rows) * width;
+    const int pairs = static_cast<int>(args.rows / frame_rows / 2);
+    P* own = static_cast<P*>(args.before) + in_frame;
+    for (; row - ahead < rows; row += blocks * kAtOnce, at += turn, y += turn, own += turn) {
+      works = row < rows;
+      Made earlier[2];
+      for_vectors([&](int i, int step) {
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      if (!works || !in_row(i)) continue;
-      store<P, kElements>(
-          y + i * kStep,
-          finish<T, P>(held[i], scale, args.weight == nullptr ? nullptr : &weight[i]));
+        for (int f = 0; f < 2; ++f)
+          earlier[f][i] = load<P, kElements>(own + f * args.before_frame_stride + step);
+      });
+      for (int pair = 0; pair < pairs; ++pair) {
+        Row loaded[2];
+        Made later[2];
+        const std::int64_t first = at + 2 * pair * of_frame;
+        load_row(loaded[0], first);
+        load_row(loaded[1], first + of_frame);
+        finish_row(later[0], loaded[0], first);
+        finish_row(later[1], loaded[1], first + of_frame);
+        for_vectors([&](int i, int step) {
+          const auto put = [&](int map, const auto& a, const auto& b, float sign) {
+            float sums[kElements];
+#pragma unroll
+            for (int j = 0; j < kElements; ++j) sums[j] = widen(a.at[j]) + sign * widen(b.at[j]);
+            store<P, kElements>(y + (map * pairs + pair) * args.y_frame_stride + step,
+                                round_all<P, kElements>(sums));
+          };
+          put(0, earlier[1][i], later[0][i], 1);
+          put(1, later[0][i], earlier[1][i], -1);
+          put(2, earlier[0][i], later[0][i], -1);
+          put(3, later[1][i], earlier[1][i], -1);
+          earlier[0][i] = later[0][i];
+          earlier[1][i] = later[1][i];
+        });
+      }
+      for_vectors([&](int i, int step) {
+#pragma unroll
+        for (int f = 0; f < 2; ++f)
+          store<P, kElements>(own + f * args.before_frame_stride + step, earlier[f][i]);
+      });
     }
   }
 }
@@ -186,15 +239,15 @@ __global__ void __launch_bounds__(kThreads) any_row_kernel(const RmsNormSiluArgs
   }
 }
 
-template <typename T, typename P, Sources kSources, int kLanes, int kVectors>
+template <typename T, typename P, Sources kSources, int kLanes, int kVectors, bool kPairs = false>
 void launch_rows(const RmsNormSiluArgs& args, CUstream_st* stream) {
-  const std::int64_t frames = (args.rows + args.frame_rows - 1) / args.frame_rows;
+  const std::int64_t frames = kPairs ? 1 : (args.rows + args.frame_rows - 1) / args.frame_rows;
   constexpr std::int64_t kAtOnce = kThreads / kLanes;
   const std::int64_t all = (args.frame_rows + kAtOnce - 1) / kAtOnce;
   const std::int64_t most =
       kBlocksPerMultiprocessor * device_attribute(cudaDevAttrMultiProcessorCount) / frames;
   const std::int64_t blocks = std::max<std::int64_t>(1, std::min(all, most));
-  held_rows_kernel<T, P, kSources, kLanes, kVectors>
+  held_rows_kernel<T, P, kSources, kLanes, kVectors, kPairs>
       <<<static_cast<unsigned>(frames * blocks), kThreads, 0, stream>>>(
           args, static_cast<unsigned>(blocks));
 }
@@ -208,7 +261,15 @@ bool launch_sources(RmsNormSiluArgs args, CUstream_st* stream) {
     args.x = args.parts[0];
     args.part_count = 0;
   }
-  if (args.part_count == 0) {
+  if (args.before != nullptr) {
+    if constexpr (sizeof(P) == 2) {
+      if (args.part_count == 0) {
+        launch_rows<T, P, S::map, kLanes, kVectors, true>(args, stream);
+      } else if constexpr (!kOneType) {
+        launch_rows<T, P, S::part, kLanes, kVectors, true>(args, stream);
+      }
+    }
+  } else if (args.part_count == 0) {
     launch_rows<T, P, S::map, kLanes, kVectors>(args, stream);
   } else if (args.part_count > 1) {
     if constexpr (kLanes > kMostLanesOfAny) {
@@ -228,9 +289,9 @@ bool in_vectors(const RmsNormSiluArgs& args) {
   bool good = args.width % kElements == 0 && args.y_frame_stride % kElements == 0;
   for (const void* pointer :
        {args.x, args.weight, static_cast<const void*>(args.sum), static_cast<const void*>(args.y),
-        args.parts[0], args.parts[1], args.parts[2]})
+        static_cast<const void*>(args.before), args.parts[0], args.parts[1], args.parts[2]})
     good = good && aligned(pointer);
-  return good;
+  return good && args.before_frame_stride % kElements == 0;
 }
 
 // Whether there are kernels for fewer vectors of a thread, too: where clips are decoded.
@@ -274,6 +335,13 @@ const char* rms_norm_silu_unsupported(const RmsNormSiluArgs& args) {
   if (args.x == nullptr && args.part_count == 0) return "nothing to be summed";
   const bool mixed = args.dtype == DType::f32 && args.part_dtype == DType::f16;
   if (args.dtype != args.part_dtype && !mixed) return "parts of this dtype beside these maps";
+  if (args.before != nullptr) {
+    if (args.y == nullptr || args.sum != nullptr || (args.x != nullptr) + args.part_count != 1)
+      return "pairs of frames are made of one map or part, without its sum";
+    if (args.rows % (2 * args.frame_rows) != 0) return "an odd number of frames";
+    if (args.part_dtype == DType::f32 || args.width > kMostPairedWidth || !in_vectors(args))
+      return "pairs of rows that are of float32, wider than 1024 or not in vectors";
+  }
   return nullptr;
 }
 

@@ -10,6 +10,8 @@ namespace {
 
 constexpr const char* kOp = "conv3d";
 
+static_assert(kPairedTaps == kernels::kConv3dPairWeights);
+
 // Whether so many tenths of all parts that hold `count` are there.
 bool fills(std::int64_t count, std::int64_t part, std::int64_t tenths) {
   return 10 * count >= tenths * ((count + part - 1) / part) * part;
@@ -29,11 +31,16 @@ kernels::Conv3dArgs sizes_of(const Tensor& x, const Conv3d& conv) {
               ", expected [", phases, ", out, t, rows, columns, in] for ", x.size(3), " channels");
   kernels::Conv3dArgs args;
   args.outputs = weight.size(1);
-  args.frame_taps = weight.size(2);
+  args.frame_taps = conv.pairs ? kernels::kConv3dPairMaps : weight.size(2);
+  args.pairs = conv.pairs;
+  TORCH_CHECK(!conv.pairs || (weight.size(2) == kernels::kConv3dPairWeights && phases == 1 &&
+                              conv.frame_phases == 1 && x.size(0) % kernels::kConv3dPairMaps == 0),
+              "[", kOp, "] x is ", x.sizes(), " and weight ", weight.sizes(),
+              ", expected four maps of pairs, five frames of taps and no phases");
   args.row_taps = weight.size(3);
   args.column_taps = weight.size(4);
   args.inputs = weight.size(5);
-  args.frames = x.size(0) - args.frame_taps + 1;
+  args.frames = conv.pairs ? x.size(0) / args.frame_taps : x.size(0) - args.frame_taps + 1;
   args.height = x.size(1);
   args.width = x.size(2);
   args.top = conv.row_padding;
@@ -59,11 +66,12 @@ void check_operands(const Tensor& x, const Conv3d& conv, const kernels::Conv3dAr
     ops::check_table(kOp, "bias", conv.bias, x.scalar_type(), {args.outputs}, x);
   const Tensor& map = conv.shortcut;
   if (!map.defined()) return;
-  TORCH_CHECK(args.shortcut_step > 0 &&
-                  map.sizes() == at::IntArrayRef({args.frames, args.y_height, args.y_width,
-                                                  args.shortcut_step * args.outputs}) &&
-                  map.is_contiguous(),
-              "[", kOp, "] shortcut is ", map.sizes(), " beside x ", x.sizes());
+  TORCH_CHECK(
+      args.shortcut_step > 0 &&
+          map.sizes() == at::IntArrayRef({args.y_frames() / args.frame_phases, args.y_height,
+                                          args.y_width, args.shortcut_step * args.outputs}) &&
+          map.is_contiguous(),
+      "[", kOp, "] shortcut is ", map.sizes(), " beside x ", x.sizes());
   TORCH_CHECK(map.scalar_type() == dtype && map.device() == x.device(), "[", kOp, "] shortcut is ",
               map.scalar_type(), " on ", map.device(), ", expected ", dtype, " on ", x.device());
 }
@@ -78,12 +86,30 @@ Tensor shortcut_of(const Tensor& map, const kernels::Conv3dArgs& args, std::int6
   return map.index_select(3, at::tensor(channels, at::kLong).to(map.device()));
 }
 
+void pairs_by_reference(const Tensor& y, const Tensor& x, const Conv3d& conv,
+                        const kernels::Conv3dArgs& args, const Tensor& bias) {
+  const auto convolve = [&](std::int64_t map, std::int64_t of_weight) {
+    const Tensor frames = x.narrow(0, map * args.frames, args.frames).to(at::kFloat);
+    const Tensor weight = conv.weight[0].select(1, of_weight).to(at::kFloat).permute({0, 3, 1, 2});
+    return at::conv2d(frames.permute({0, 3, 1, 2}), weight, {}, 1, {args.top, args.left});
+  };
+  const Tensor both = convolve(0, 0), differing = convolve(1, 1);
+  const Tensor sums = at::stack({both + differing + convolve(2, 2),
+                                 both - differing + convolve(3, kernels::kConv3dPairWeights - 1)},
+                                1);
+  Tensor made = sums.flatten(0, 1).permute({0, 2, 3, 1});
+  if (bias.defined()) made = made + bias;
+  made = made.to(x.scalar_type()).to(y.scalar_type());
+  y.copy_(conv.shortcut.defined() ? made + conv.shortcut : made);
+}
+
 void by_reference(const Tensor& y, const Tensor& x, const Conv3d& conv,
                   const kernels::Conv3dArgs& args) {
   const std::int64_t side = args.side_phases, rows = args.top, columns = args.left;
+  const Tensor bias = conv.bias.defined() ? conv.bias.to(at::kFloat) : Tensor();
+  if (args.pairs) return pairs_by_reference(y, x, conv, args, bias);
   const Tensor all = y.view(
       {args.frames, args.frame_phases, args.y_height, side, args.y_width, side, args.outputs});
-  const Tensor bias = conv.bias.defined() ? conv.bias.to(at::kFloat) : Tensor();
   for (std::int64_t phase = 0; phase < args.phases(); ++phase) {
     const std::int64_t frame = phase / (side * side), row = phase / side % side,
                        column = phase % side;
@@ -135,11 +161,18 @@ bool conv3d_kernel_fits(std::int64_t out, std::int64_t in, std::int64_t frame_ph
          (frame_phases == 1 || in % kernels::kConv3dPiece == 0);
 }
 
+Tensor conv3d_pair_weight(const Tensor& weight) {
+  const Tensor wide = weight.to(at::kFloat);
+  const auto tap = [&](std::int64_t i) { return wide.select(2, i); };
+  const Tensor both = (tap(0) + tap(2)) / 2, middle = tap(1) / 2;
+  return at::stack({both + middle, both - middle, tap(0), tap(1), tap(2)}, 2);
+}
+
 Tensor conv3d(const Tensor& x, const Conv3d& conv) {
   const kernels::Conv3dArgs args = sizes_of(x, conv);
   const at::ScalarType dtype = conv.dtype.value_or(x.scalar_type());
   check_operands(x, conv, args, dtype);
-  const Tensor y = at::empty({args.frames * args.frame_phases, args.y_height * args.side_phases,
+  const Tensor y = at::empty({args.y_frames(), args.y_height * args.side_phases,
                               args.y_width * args.side_phases, args.outputs},
                              x.options().dtype(dtype));
   if (has_conv3d_kernels(x.options(), KernelPolicy::automatic)) {

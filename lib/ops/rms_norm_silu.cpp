@@ -1,6 +1,7 @@
 #include "lib/ops/rms_norm_silu.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -92,6 +93,25 @@ void check_map(const char* name, const Tensor& map, const Tensor& like) {
               ", expected a contiguous map");
 }
 
+kernels::RmsNormSiluArgs args_of(const Tensor& like, const RmsNormSilu& norm, at::ScalarType maps,
+                                 at::ScalarType products) {
+  kernels::RmsNormSiluArgs args;
+  if (norm.weight.defined()) args.weight = norm.weight.const_data_ptr();
+  args.width = like.size(3);
+  args.frame_rows = std::max<std::int64_t>(1, like.size(1) * like.size(2));
+  args.rows = like.size(0) * like.size(1) * like.size(2);
+  args.eps = static_cast<float>(norm.eps);
+  args.dtype = ops::kernel_dtype(maps);
+  args.part_dtype = ops::kernel_dtype(products);
+  return args;
+}
+
+void check_frames(const char* name, const Tensor& map, at::IntArrayRef sizes) {
+  TORCH_CHECK(map.sizes() == sizes && (map.size(0) == 0 || map.select(0, 0).is_contiguous()), "[",
+              kOp, "] ", name, " is ", map.sizes(), " with strides ", map.strides(), ", expected ",
+              sizes, " with contiguous frames");
+}
+
 }  // namespace
 
 void rms_norm_silu_out(const Tensor& y, const Tensor& sum, const MapSum& of,
@@ -108,9 +128,7 @@ void rms_norm_silu_out(const Tensor& y, const Tensor& sum, const MapSum& of,
   }
   if (sum.defined()) check_map("sum", sum, like);
   if (y.defined()) {
-    TORCH_CHECK(y.sizes() == like.sizes() && (y.size(0) == 0 || y.select(0, 0).is_contiguous()),
-                "[", kOp, "] y is ", y.sizes(), " with strides ", y.strides(), ", expected ",
-                like.sizes(), " with contiguous frames");
+    check_frames("y", y, like.sizes());
   }
   const at::ScalarType maps = of.x.defined()          ? of.x.scalar_type()
                               : norm.weight.defined() ? norm.weight.scalar_type()
@@ -132,23 +150,59 @@ void rms_norm_silu_out(const Tensor& y, const Tensor& sum, const MapSum& of,
               " beside maps of ", maps);
   const LaunchLabel label(launch_names::kNorm);
   if (!ops::takes_kernel(kOp, like, policy)) return by_reference(y, sum, of, norm, policy);
-  kernels::RmsNormSiluArgs args;
+  kernels::RmsNormSiluArgs args = args_of(like, norm, maps, products);
   if (of.x.defined()) args.x = of.x.const_data_ptr();
   for (std::size_t i = 0; i < of.parts.size(); ++i) args.parts[i] = of.parts[i].const_data_ptr();
-  if (norm.weight.defined()) args.weight = norm.weight.const_data_ptr();
   if (sum.defined()) args.sum = sum.data_ptr();
-  args.width = like.size(3);
-  args.frame_rows = std::max<std::int64_t>(1, like.size(1) * like.size(2));
-  args.rows = like.size(0) * like.size(1) * like.size(2);
   args.part_count = static_cast<int>(count);
-  args.eps = static_cast<float>(norm.eps);
-  args.dtype = ops::kernel_dtype(maps);
-  args.part_dtype = ops::kernel_dtype(products);
   if (y.defined()) {
     args.y = y.data_ptr();
     args.y_frame_stride = y.size(0) > 1 ? y.stride(0) : args.frame_rows * args.width;
   }
   ops::launch(args, like.device());
+}
+
+bool makes_frame_pairs(std::int64_t channels) {
+  return channels <= kernels::kMostPairedWidth;
+}
+
+void rms_norm_silu_pairs_out(const Tensor& y, const Tensor& before, const Tensor& x,
+                             const RmsNormSilu& norm, KernelPolicy policy) {
+  TORCH_CHECK(x.dim() == 4 && x.is_contiguous() && x.size(0) > 0 && x.size(0) % 2 == 0, "[", kOp,
+              "] x is ", x.sizes(), ", expected contiguous pairs of frames");
+  const std::int64_t frames = x.size(0), h = x.size(1), w = x.size(2), c = x.size(3);
+  check_frames("y", y, {2 * frames, h, w, c});
+  check_frames("before", before, {2, h, w, c});
+  ops::check_table(kOp, "weight", norm.weight, norm.weight.scalar_type(), {c}, x);
+  const at::ScalarType maps = norm.weight.scalar_type(), products = y.scalar_type();
+  TORCH_CHECK((x.scalar_type() == maps || x.scalar_type() == products) &&
+                  before.scalar_type() == products &&
+                  (products == maps || (maps == at::kFloat && products == at::kHalf)),
+              "[", kOp, "] x is ", x.scalar_type(), ", before ", before.scalar_type(), ", y ",
+              products, " and weight ", maps);
+  if (!ops::takes_kernel(kOp, x, policy)) {
+    const Tensor made = at::empty(x.sizes(), y.options());
+    const std::array parts = {x};
+    by_reference(made, {}, {{}, parts}, norm, policy);
+    const Tensor all = at::cat({before, made}).to(at::kFloat);
+    const auto d = [&](std::int64_t i) { return all.slice(0, i, i + frames - 1, 2); };
+    y.copy_(at::cat({d(1) + d(2), d(2) - d(1), d(0) - d(2), d(3) - d(1)}));
+    before.copy_(made.narrow(0, frames - 2, 2));
+    return;
+  }
+  const LaunchLabel label(launch_names::kNorm);
+  kernels::RmsNormSiluArgs args = args_of(x, norm, maps, products);
+  if (x.scalar_type() == maps) {
+    args.x = x.const_data_ptr();
+  } else {
+    args.parts[0] = x.const_data_ptr();
+    args.part_count = 1;
+  }
+  args.y = y.data_ptr();
+  args.y_frame_stride = y.stride(0);
+  args.before = before.data_ptr();
+  args.before_frame_stride = before.stride(0);
+  ops::launch(args, x.device());
 }
 
 }  // namespace diptych

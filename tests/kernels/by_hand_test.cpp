@@ -157,6 +157,21 @@ TEST_CASE("rms_norm_silu by hand: two rows of two channels in frames of one") {
   CHECK(y == std::vector<float>{3, 4, 7, 0, 0});
 }
 
+TEST_CASE("rms_norm_silu by hand: two pairs of frames of one channel, without a norm") {
+  const std::vector<float> x = {3, 5, 9, 10};
+  std::vector<float> before = {1, 7, 2}, y(8);  // a frame each at 0 and 2
+  RmsNormSiluArgs args;
+  args.x = x.data();
+  args.y = y.data();
+  args.before = before.data();
+  args.before_frame_stride = 2;
+  args.rows = 4;
+  args.width = args.frame_rows = args.y_frame_stride = 1;
+  rms_norm_silu_ref(args);
+  CHECK(y == std::vector<float>{2 + 3, 5 + 9, 3 - 2, 9 - 5, 1 - 3, 3 - 9, 5 - 2, 10 - 5});
+  CHECK(before == std::vector<float>{9, 7, 10});
+}
+
 TEST_CASE("group_norm_silu by hand: rounded to TF32, ties away from zero") {
   // Factor 1 and no offset: the values themselves. 1 + 2^-11 is halfway to 1 + 2^-10.
   const std::vector<float> table = {1, 0}, x = {1, 1.00048828125F, -1.00048828125F, 1.0004F, 0};

@@ -19,6 +19,11 @@ struct Case {
   std::int64_t shortcut_step = 0, shortcut_first = 0, shortcut_phases = 1;  // step 0: none
   bool biased = true;
   std::int64_t gap = 0;  // between the weights of two outputs
+  bool pairs = false;    // `frames` counts them
+
+  std::int64_t x_frames() const { return pairs ? 4 * frames : frames + taps[0] - 1; }
+  std::int64_t y_frames() const { return pairs ? 2 * frames : frames; }  // before phases
+  std::int64_t weight_frames() const { return pairs ? 5 : taps[0]; }
 };
 
 // Of x and the weights, and of y and the shortcut.
@@ -27,16 +32,33 @@ struct Types {
 };
 
 std::string describe(const Case& c, Types types) {
-  return fmt::format("{} to {} {}x{}x{}, {} -> {}, taps {}x{}x{}, phases {} and {}, shortcut {}",
-                     c10::toString(types.x), c10::toString(types.y), c.frames, c.height, c.width,
-                     c.inputs, c.outputs, c.taps[0], c.taps[1], c.taps[2], c.frame_phases,
-                     c.side_phases, c.shortcut_step);
+  return fmt::format("{} to {} {}{}x{}x{}, {} -> {}, taps {}x{}x{}, phases {} and {}, shortcut {}",
+                     c10::toString(types.x), c10::toString(types.y), c.pairs ? "2x" : "", c.frames,
+                     c.height, c.width, c.inputs, c.outputs, c.taps[0], c.taps[1], c.taps[2],
+                     c.frame_phases, c.side_phases, c.shortcut_step);
 }
 
 // The channel of a shortcut that an output of a phase takes.
 std::int64_t shortcut_channel(const Case& c, std::int64_t output, std::int64_t phase) {
   return (output * c.shortcut_phases + c.shortcut_first + phase) * c.shortcut_step /
          c.shortcut_phases;
+}
+
+// Of pairs of frames: float64 [2 * frames, h, w, outputs].
+Tensor expect_pairs(const Case& c, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    std::int64_t h, std::int64_t w) {
+  const auto convolve = [&](std::int64_t map, std::int64_t of_weight) {
+    const Tensor frames = x.narrow(0, map * c.frames, c.frames).to(at::kDouble);
+    const Tensor padded =
+        at::constant_pad_nd(frames.permute({0, 3, 1, 2}), {c.left, c.right, c.top, c.bottom});
+    const Tensor kernel = weight[0].select(1, of_weight).to(at::kDouble).permute({0, 3, 1, 2});
+    return at::conv2d(padded.contiguous(), kernel.contiguous()).narrow(2, 0, h).narrow(3, 0, w);
+  };
+  const Tensor both = convolve(0, 0), differing = convolve(1, 1);
+  const Tensor first = both + differing + convolve(2, 2);
+  const Tensor second = both - differing + convolve(3, 4);
+  const Tensor sums = at::stack({first, second}, 1).flatten(0, 1).permute({0, 2, 3, 1});
+  return bias.defined() ? sums + bias.to(at::kDouble) : sums;
 }
 
 // float64 [frames * frame_phases, side_phases * h', side_phases * w', outputs] before the shortcut,
@@ -48,8 +70,14 @@ Expected expect(const Case& c, const Tensor& x, const Tensor& weight, const Tens
                 const Tensor& shortcut, std::int64_t h, std::int64_t w) {
   const std::int64_t side = c.side_phases;
   const auto options = x.options().dtype(at::kDouble);
-  const std::vector<std::int64_t> sizes{c.frames * c.frame_phases, side * h, side * w, c.outputs};
+  const std::vector<std::int64_t> sizes{c.y_frames() * c.frame_phases, side * h, side * w,
+                                        c.outputs};
   Expected expected{at::zeros(sizes, options), at::zeros(sizes, options)};
+  if (c.pairs) {
+    expected.sums.copy_(expect_pairs(c, x, weight, bias, h, w));
+    if (shortcut.defined()) expected.added.copy_(shortcut);
+    return expected;
+  }
   for (std::int64_t phase = 0; phase < c.frame_phases * side * side; ++phase) {
     const std::int64_t f = phase / (side * side), row = phase / side % side, column = phase % side;
     const Tensor clip = x.narrow(3, f * c.inputs, c.inputs).to(at::kDouble).permute({3, 0, 1, 2});
@@ -89,20 +117,19 @@ void check(const Runner<kernels::Conv3dArgs>& kernel, at::Generator& generator, 
   const std::int64_t side = c.side_phases, extra = side - 1;
   const std::int64_t h = c.height + c.top + c.bottom - c.taps[1] + 1 - extra;
   const std::int64_t w = c.width + c.left + c.right - c.taps[2] + 1 - extra;
-  const std::int64_t of_output = c.taps[0] * c.taps[1] * c.taps[2] * c.inputs;
-  const Tensor x =
-      draw({c.frames + c.taps[0] - 1, c.height, c.width, c.frame_phases * c.inputs}, 1);
+  const std::int64_t of_output = c.weight_frames() * c.taps[1] * c.taps[2] * c.inputs;
+  const Tensor x = draw({c.x_frames(), c.height, c.width, c.frame_phases * c.inputs}, 1);
   const Tensor all = draw({side * side, c.outputs, of_output + c.gap},
                           1 / std::sqrt(static_cast<double>(of_output)));
   const Tensor weight =
-      all.narrow(2, 0, of_output).unflatten(2, {c.taps[0], c.taps[1], c.taps[2], c.inputs});
+      all.narrow(2, 0, of_output).unflatten(2, {c.weight_frames(), c.taps[1], c.taps[2], c.inputs});
   const Tensor bias = c.biased ? draw({c.outputs}, 1) : Tensor();
-  const Tensor shortcut = c.shortcut_step > 0
-                              ? draw_of(types.y, {c.frames, h, w, c.shortcut_step * c.outputs}, 1)
-                              : Tensor();
+  const Tensor shortcut =
+      c.shortcut_step > 0 ? draw_of(types.y, {c.y_frames(), h, w, c.shortcut_step * c.outputs}, 1)
+                          : Tensor();
   constexpr std::int64_t kMargin = 64;
   constexpr double kCanary = -77;
-  const std::int64_t count_of_y = c.frames * c.frame_phases * side * h * side * w * c.outputs;
+  const std::int64_t count_of_y = c.y_frames() * c.frame_phases * side * h * side * w * c.outputs;
   const Tensor field = at::full({count_of_y + 2 * kMargin}, kCanary, x.options().dtype(types.y));
   const Tensor y = field.narrow(0, kMargin, count_of_y);
 
@@ -118,6 +145,7 @@ void check(const Runner<kernels::Conv3dArgs>& kernel, at::Generator& generator, 
   args.inputs = c.inputs;
   args.outputs = c.outputs;
   args.frame_taps = c.taps[0];
+  args.pairs = c.pairs;
   args.row_taps = c.taps[1];
   args.column_taps = c.taps[2];
   args.top = c.top;
@@ -155,6 +183,13 @@ void check(const Runner<kernels::Conv3dArgs>& kernel, at::Generator& generator, 
 // A map of the results' sizes is added.
 constexpr Case with_shortcut(Case c) {
   c.shortcut_step = 1;
+  return c;
+}
+
+// Of so many pairs of frames.
+constexpr Case with_pairs(Case c) {
+  c.pairs = true;
+  c.taps[0] = kernels::kConv3dPairMaps;
   return c;
 }
 
@@ -237,6 +272,9 @@ void check_conv3d(const Runner<kernels::Conv3dArgs>& kernel) {
        .side_phases = 2,
        .shortcut_step = 4,
        .shortcut_phases = 4},
+      with_pairs({1, 3, 5, 16, 8}),
+      with_pairs({2, 5, 7, 72, 40, {3, 3, 3}, 0, 1, 0, 1}),
+      with_pairs(with_shortcut({2, 9, 15, 8, 24})),
   };
   check_all(kernel, cases);
 }
@@ -251,6 +289,10 @@ void check_conv3d_of_many_tiles(const Runner<kernels::Conv3dArgs>& kernel) {
       with_shortcut({4, 60, 106, 128, 384}),
       with_shortcut({1, 30, 53, 512, 1024}),
       {4, 62, 107, 192, 512, {3, 3, 3}, 0, 1, 0, 1},
+      with_pairs({2, 60, 106, 128, 384}),
+      with_pairs({1, 60, 107, 512, 1024, {3, 3, 3}, 0, 1, 0, 1}),
+      with_pairs(with_shortcut({2, 92, 107, 96, 96})),
+      with_pairs(with_shortcut({1, 30, 53, 64, 512})),  // fewer pieces than clusters
       {.frames = 2,
        .height = 60,
        .width = 53,

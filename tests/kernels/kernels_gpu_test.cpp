@@ -279,6 +279,9 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
   conv.bias = reinterpret_cast<const char*>(16) + 2;
   CHECK(text_of(kernels::conv3d(conv, nullptr)) ==
         "the bias does not begin at a multiple of 4 bytes");
+  conv.pairs = true;
+  CHECK(text_of(kernels::conv3d(conv, nullptr)) == "pairs of frames have four taps and no phases");
+  conv.pairs = false;
   conv.shortcut = &conv;
   conv.side_phases = 2;
   CHECK(text_of(kernels::conv3d(conv, nullptr)) == "the shortcut has no such phases");

@@ -31,6 +31,7 @@ TEST_CASE("group_norm_silu on the GPU agrees with the kernel's reference") {
   check_group_norm(kGpu, KernelPolicy::reference);
 }
 TEST_CASE("rms_norm_silu on the GPU agrees with the kernel's reference") {
+  check_rms_norm_silu_pairs(kGpu, KernelPolicy::strict);
   check_rms_norm_silu(kGpu, KernelPolicy::strict);
   check_rms_norm_silu(kGpu, KernelPolicy::reference);
 }
@@ -98,6 +99,7 @@ TEST_CASE("products on the GPU take each row to the weight of its set") {
 
 TEST_CASE("convolutions with phases on the GPU are those of the kernel's reference") {
   check_convolutions(kGpu);
+  check_convolution_of_pairs(kGpu);
 }
 
 TEST_CASE("products in parts of 16 bits on the GPU are near those of float64") {

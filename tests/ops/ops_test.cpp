@@ -57,6 +57,7 @@ TEST_CASE("group_norm_silu in ATen agrees with the kernel's reference") {
 }
 TEST_CASE("rms_norm_silu in ATen agrees with the kernel's reference") {
   check_rms_norm_silu(kCpu, KernelPolicy::automatic);
+  check_rms_norm_silu_pairs(kCpu, KernelPolicy::automatic);
   check_rms_norm_silu_arguments();
 }
 TEST_CASE("layer_norm and gated sums in ATen agree with the kernel's reference") {
@@ -113,6 +114,7 @@ TEST_CASE("listed rows take one launch where an H200 was faster with it") {
 
 TEST_CASE("convolutions with phases in ATen are those of the kernel's reference") {
   check_convolutions(kCpu);
+  check_convolution_of_pairs(kCpu);
 }
 
 TEST_CASE("products in parts of 16 bits are near those of float64") {

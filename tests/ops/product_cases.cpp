@@ -435,6 +435,43 @@ void check_convolutions(at::Device device) {
   }
 }
 
+void check_convolution_of_pairs(at::Device device) {
+  constexpr std::int64_t kIn = 64, kOut = 96, kFrames = 4;
+  at::globalContext().setAllowTF32CuDNN(false);  // as the program does
+  at::Generator generator = at::detail::createCPUGenerator(37);
+  const auto draw = [&](at::IntArrayRef sizes, double scale) {
+    return at::randn(sizes, generator, at::kFloat) * scale;
+  };
+  const Tensor clip = draw({2 + kFrames, 5, 6, kIn}, 1),
+               taps = draw({kOut, kIn, 3, 3, 3}, 1.0 / 40);
+  const Tensor bias = draw({kOut}, 1), shortcut = draw({kFrames, 5, 6, kOut}, 1);
+  const auto call = [&](at::ScalarType dtype, const Tensor& weight, bool pairs) {
+    return Conv3d{
+        .weight = weight.permute({0, 2, 3, 4, 1}).unsqueeze(0).contiguous().to(device, dtype),
+        .bias = bias.to(device, dtype),
+        .row_padding = 1,
+        .column_padding = 1,
+        .pairs = pairs,
+        .shortcut = shortcut.to(device, dtype)};
+  };
+  const Tensor expected = conv3d(clip.to(device), call(at::kFloat, taps, false)).to(at::kCPU);
+  const auto d = [&](std::int64_t i) { return clip.slice(0, i, i + kFrames - 1, 2); };
+  const Tensor maps = at::cat({d(1) + d(2), d(2) - d(1), d(0) - d(2), d(3) - d(1)});
+  const Tensor weight = conv3d_pair_weight(taps);
+  CHECK(at::equal(weight.narrow(2, 2, 3), taps));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    CAPTURE(dtype);
+    const Tensor x = maps.to(device, dtype);
+    const Tensor found = conv3d(x, call(dtype, weight, true));
+    CHECK(found.sizes() == expected.sizes());
+    const Tensor apart = found.to(at::kCPU, at::kFloat) - expected;
+    const double limit = dtype == at::kFloat ? 1e-5 : dtype == at::kBFloat16 ? 5e-3 : 6e-4;
+    CHECK((apart.norm() / expected.norm()).item<double>() < limit);
+    CHECK_THROWS_AS(conv3d(x, call(dtype, taps, true)), c10::Error);
+    CHECK_THROWS_AS(conv3d(x.narrow(0, 0, 6), call(dtype, weight, true)), c10::Error);
+  }
+}
+
 void check_split_products(at::Device device) {
   at::Generator generator = at::detail::createCPUGenerator(36);
   const auto draw = [&](at::IntArrayRef sizes, double scale) {

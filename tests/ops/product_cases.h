@@ -22,6 +22,9 @@ void check_gated_products(at::Device device, KernelPolicy policy);
 // conv3d() with phases and a shortcut, in each dtype, is that of the kernel's reference in float32
 // but for roundings.
 void check_convolutions(at::Device device);
+// conv3d() of pairs of frames, in each dtype, is that of the frames by three taps in float32 but
+// for roundings.
+void check_convolution_of_pairs(at::Device device);
 void check_split_products(at::Device device);
 
 }  // namespace diptych::testing

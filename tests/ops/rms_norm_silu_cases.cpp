@@ -130,7 +130,51 @@ void check_case(const Case& c, at::Generator& generator, at::Device device, bool
   CHECK(count(frames != -77) == 0);
 }
 
+// Frames in pairs, against frames one by one by the same implementation, whose y they are made of.
+void check_pairs(Types types, at::ScalarType of_x, std::int64_t width, std::int64_t pairs,
+                 at::Generator& generator, at::Device device, KernelPolicy policy) {
+  const std::string what =
+      fmt::format("{} pairs of {} in {} and {}, {} channels", pairs, c10::toString(of_x),
+                  c10::toString(types.maps), c10::toString(types.parts), width);
+  CAPTURE(what);
+  const std::int64_t frames = 2 * pairs, h = 7, w = 9;
+  const auto draw = [&](at::IntArrayRef sizes, at::ScalarType dtype) {
+    return at::randn(sizes, generator, at::kFloat).to(device, dtype);
+  };
+  const Tensor x = draw({frames, h, w, width}, of_x), weight = draw({width}, types.maps);
+  const Tensor taller = draw({2, h + 2, w, width}, types.parts), before = taller.narrow(1, 1, h);
+  const Tensor room = at::full({2 * frames, h + 2, w, width}, -77, before.options());
+  const Tensor y = room.narrow(1, 1, h), d = at::empty({frames, h, w, width}, before.options());
+  const std::vector<Tensor> part = {x};
+  const MapSum of = of_x == types.maps ? MapSum{x, {}} : MapSum{{}, part};
+  rms_norm_silu_out(d, {}, of, {weight, kEps}, policy);
+  const Tensor all = at::cat({before, d}).to(at::kDouble), frame = taller.clone();
+  rms_norm_silu_pairs_out(y, before, x, {weight, kEps}, policy);
+  for (std::int64_t p = 0; p < pairs; ++p) {
+    const auto at = [&](std::int64_t i) { return all[2 * p + i]; };
+    const Tensor maps[] = {at(1) + at(2), at(2) - at(1), at(0) - at(2), at(3) - at(1)};
+    for (std::int64_t i = 0; i < 4; ++i)
+      CHECK(at::equal(y[i * pairs + p], maps[i].to(at::kFloat).to(types.parts)));
+  }
+  CHECK(at::equal(before, d.narrow(0, frames - 2, 2)));
+  for (const std::int64_t row : {std::int64_t{0}, h + 1}) {
+    CHECK(at::equal(taller.select(1, row), frame.select(1, row)));
+    CHECK(count(room.select(1, row) != -77) == 0);
+  }
+}
+
 }  // namespace
+
+void check_rms_norm_silu_pairs(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(42);
+  for (const Types types : {Types{at::kFloat, at::kHalf}, Types{at::kBFloat16, at::kBFloat16},
+                            Types{at::kHalf, at::kHalf}}) {
+    for (const std::int64_t width : {8, 96, 192, 256, 384, 640, 1024}) {
+      for (const at::ScalarType of_x : {types.maps, types.parts})
+        check_pairs(types, of_x, width, width == 96 ? 1 : 2, generator, device, policy);
+    }
+  }
+}
 
 void check_rms_norm_silu(at::Device device, KernelPolicy policy) {
   at::Generator generator = at::detail::createCPUGenerator(41);

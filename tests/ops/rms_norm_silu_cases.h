@@ -7,6 +7,7 @@
 namespace diptych::testing {
 
 void check_rms_norm_silu(at::Device device, KernelPolicy policy);
+void check_rms_norm_silu_pairs(at::Device device, KernelPolicy policy);
 void check_rms_norm_silu_arguments();
 
 }  // namespace diptych::testing

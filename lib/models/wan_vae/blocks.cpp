@@ -102,6 +102,10 @@ bool wan_vae_splits_taps(std::int64_t out, std::int64_t in, at::ScalarType produ
   return products != at::kFloat && out <= kMost && in <= kMost;
 }
 
+bool wan_vae_takes_pairs(std::int64_t out, std::int64_t in) {
+  return conv3d_kernel_fits(out, in) && makes_frame_pairs(in);
+}
+
 void WanVaeHistory::begin_chunk(bool last) {
   first_ = !started_;
   started_ = true;
@@ -146,6 +150,17 @@ void WanVaeHistory::keep(const Tensor& frames) {
   kept.narrow(0, kHistory - count, count).copy_(frames.narrow(0, n - count, count));
 }
 
+Tensor WanVaeHistory::before_pairs(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  Tensor& kept = slot();
+  if (!kept.defined()) kept = at::zeros(sizes, options);
+  return kept;
+}
+
+void WanVaeHistory::keep_pairs() {
+  if (last_) slot().reset();
+  ++next_;
+}
+
 Tensor WanVaeHistory::exchange_last(const Tensor& frames) {
   Tensor& kept = slot();
   ++next_;
@@ -166,6 +181,15 @@ WanVaeConv WanVaeConv::load(const Weights& weights, std::int64_t out, std::int64
   conv.in_kernel =
       has_conv3d_kernels(conv.options(), compute.kernels) && conv3d_kernel_fits(out, in);
   const at::ScalarType products = conv.bias.scalar_type();
+  if (conv.in_kernel && compute.pairs && k == 3 && wan_vae_takes_pairs(out, in)) {
+    conv.pairs =
+        at::empty({out, in, kPairedTaps, k, k}, conv.options(), at::MemoryFormat::ChannelsLast3d);
+    conv.weight = conv.pairs.narrow(2, kPairedTaps - t, t);
+    weights.get_then("weight", {out, in, t, k, k}, [pairs = conv.pairs](const Tensor& read) {
+      pairs.copy_(conv3d_pair_weight(read));
+    });
+    return conv;
+  }
   if (conv.in_kernel || !conv.bias.is_cuda() || k == 1 || !wan_vae_splits_taps(out, in, products)) {
     conv.weight =
         load_weight(weights, {out, in, t, k, k}, at::MemoryFormat::ChannelsLast3d, compute.tf32);
@@ -186,56 +210,69 @@ void WanVaeConv::split_taps() {
   weight.reset();
 }
 
-WanVaeConv::Room WanVaeConv::room_for(at::IntArrayRef sizes, WanVaeHistory& history) const {
+WanVaeConv::Room WanVaeConv::room_for(at::IntArrayRef sizes, WanVaeHistory& history,
+                                      bool in_pairs) const {
   const std::int64_t halo = history.band_of(kernel_rows()) == nullptr ? 0 : 1;
-  const Tensor frames =
-      history.room_behind({sizes[0], sizes[1] + 2 * halo, sizes[2], sizes[3]}, options());
-  return {frames, WanVaeHistory::chunk_of(frames).narrow(1, halo, sizes[1])};
+  const std::int64_t n = sizes[0], h = sizes[1] + 2 * halo, w = sizes[2], c = sizes[3];
+  const auto inner = [&](const Tensor& frames) { return frames.narrow(1, halo, sizes[1]); };
+  if (in_pairs) {
+    const Tensor frames = at::empty({2 * n, h, w, c}, options());
+    return {frames, inner(frames), inner(history.before_pairs({kHistory, h, w, c}, options()))};
+  }
+  const Tensor frames = history.room_behind({n, h, w, c}, options());
+  return {frames, inner(WanVaeHistory::chunk_of(frames))};
 }
 
 Tensor WanVaeConv::forward(const Tensor& x, WanVaeHistory& history) const {
-  const Room room = room_for(x.sizes(), history);
+  const Room room = room_for(x.sizes(), history, /*in_pairs=*/false);
   room.x.copy_(x);
-  const std::vector<Tensor> parts = forward_filled(room.frames, history);
+  const std::vector<Tensor> parts = forward_filled(room, history);
   Tensor sum = parts[0];
   for (std::size_t i = 1; i < parts.size(); ++i) sum.add_(parts[i]);
   return sum;
 }
 
-std::vector<Tensor> WanVaeConv::forward_filled(const Tensor& frames, WanVaeHistory& history) const {
-  const std::int64_t rows = pass_on(frames, history);
-  if (in_kernel) return {convolve_in_kernel(frames, rows, {})};
-  return convolve(frames, rows);
+std::vector<Tensor> WanVaeConv::forward_filled(const Room& room, WanVaeHistory& history) const {
+  const std::int64_t rows = pass_on(room, history);
+  if (in_kernel) return {convolve_in_kernel(room, rows, {})};
+  return convolve(room.frames, rows);
 }
 
 bool WanVaeConv::adds(at::ScalarType maps) const {
   return in_kernel && (maps == dtype() || (maps == at::kFloat && dtype() == at::kHalf));
 }
 
-Tensor WanVaeConv::add_filled(const Tensor& frames, const Tensor& map,
-                              WanVaeHistory& history) const {
-  return convolve_in_kernel(frames, pass_on(frames, history), map);
+Tensor WanVaeConv::add_filled(const Room& room, const Tensor& map, WanVaeHistory& history) const {
+  return convolve_in_kernel(room, pass_on(room, history), map);
 }
 
-std::int64_t WanVaeConv::pass_on(const Tensor& frames, WanVaeHistory& history) const {
+std::int64_t WanVaeConv::pass_on(const Room& room, WanVaeHistory& history) const {
+  const bool in_pairs = room.before.defined();
   const WanVaeBand* band = history.band_of(kernel_rows());
-  if (band != nullptr) band->fill_halo(WanVaeHistory::chunk_of(frames));
-  history.keep(frames);
+  if (band != nullptr)
+    band->fill_halo(in_pairs ? room.frames : WanVaeHistory::chunk_of(room.frames));
+  if (in_pairs) {
+    history.keep_pairs();
+  } else {
+    history.keep(room.frames);
+  }
   return band == nullptr ? kernel_rows() / 2 : 0;
 }
 
-Tensor WanVaeConv::convolve_in_kernel(const Tensor& frames, std::int64_t rows,
+Tensor WanVaeConv::convolve_in_kernel(const Room& room, std::int64_t rows,
                                       const Tensor& shortcut) const {
-  const at::ScalarType dtype = (shortcut.defined() ? shortcut : frames).scalar_type();
+  const bool in_pairs = room.before.defined();
+  const at::ScalarType dtype = (shortcut.defined() ? shortcut : room.frames).scalar_type();
   // [1, out, t, k, k, in]; of one frame, behind zeros, the last tap.
-  Tensor packed = weight.permute({0, 2, 3, 4, 1}).unsqueeze(0);
-  if (frames.size(0) == 1) packed = packed.narrow(2, packed.size(2) - 1, 1);
-  return conv3d(frames, {.weight = packed,
-                         .bias = bias,
-                         .row_padding = rows,
-                         .column_padding = kernel_rows() / 2,
-                         .shortcut = shortcut,
-                         .dtype = dtype});
+  Tensor packed = (in_pairs ? pairs : weight).permute({0, 2, 3, 4, 1}).unsqueeze(0);
+  if (room.frames.size(0) == 1) packed = packed.narrow(2, packed.size(2) - 1, 1);
+  return conv3d(room.frames, {.weight = packed,
+                              .bias = bias,
+                              .row_padding = rows,
+                              .column_padding = kernel_rows() / 2,
+                              .pairs = in_pairs,
+                              .shortcut = shortcut,
+                              .dtype = dtype});
 }
 
 std::vector<Tensor> WanVaeConv::convolve(const Tensor& frames, std::int64_t rows) const {
@@ -305,8 +342,19 @@ Tensor WanVaeNorm::forward(const Tensor& x) const {
   return rms_norm(x.reshape({-1, gamma.size(0)}), gamma, eps(), kernels).view(x.sizes());
 }
 
-void WanVaeNorm::silu_into(const Tensor& out, const Tensor& sum, const WanVaeSum& x) const {
-  rms_norm_silu_out(out, sum, {x.map, x.parts}, {gamma, eps()}, kernels);
+void WanVaeNorm::silu_into(const WanVaeConv::Room& room, const Tensor& sum,
+                           const WanVaeSum& x) const {
+  if (!room.before.defined())
+    return rms_norm_silu_out(room.x, sum, {x.map, x.parts}, {gamma, eps()}, kernels);
+  Tensor one = sum;  // what pairs are made of
+  if (sum.defined()) {
+    rms_norm_silu_out({}, sum, {x.map, x.parts}, {}, kernels);
+  } else if (!x.map.defined() && x.parts.size() == 1) {
+    one = x.parts[0];
+  } else {
+    one = wan_vae_total(x, gamma.scalar_type(), kernels);
+  }
+  rms_norm_silu_pairs_out(room.x, room.before, one, {gamma, eps()}, kernels);
 }
 
 at::IntArrayRef WanVaeSum::sizes() const {
@@ -333,9 +381,9 @@ Tensor wan_vae_total(WanVaeSum x, at::ScalarType dtype, KernelPolicy kernels) {
 WanVaeSum wan_vae_norm_silu_conv(const WanVaeNorm& norm, const WanVaeConv& conv, WanVaeSum x,
                                  WanVaeHistory& history) {
   const WanVaeConv::Room room = conv.room_for(x.sizes(), history);
-  norm.silu_into(room.x, {}, x);
+  norm.silu_into(room, {}, x);
   x = {};
-  return {{}, conv.forward_filled(room.frames, history)};
+  return {{}, conv.forward_filled(room, history)};
 }
 
 WanVaeResidualBlock WanVaeResidualBlock::load(const Weights& w, const WanVaeBlockNames& names,
@@ -358,10 +406,10 @@ WanVaeSum WanVaeResidualBlock::begin(WanVaeSum& x, WanVaeHistory& history) const
     sum = x.owned ? x.map : at::empty(x.sizes(), norm1.gamma.options());
     x.owned = true;
   }
-  norm1.silu_into(room.x, sum, x);
+  norm1.silu_into(room, sum, x);
   if (sum.defined()) x.map = std::move(sum);
   x.parts.clear();
-  return {{}, conv1.forward_filled(room.frames, history)};
+  return {{}, conv1.forward_filled(room, history)};
 }
 
 WanVaeSum WanVaeResidualBlock::forward(WanVaeSum x, WanVaeHistory& history) const {
@@ -371,9 +419,9 @@ WanVaeSum WanVaeResidualBlock::forward(WanVaeSum x, WanVaeHistory& history) cons
     const Tensor map = shortcut ? shortcut->forward(x.map, conv2.dtype()) : x.map;
     x = {};
     const WanVaeConv::Room room = conv2.room_for(h.sizes(), history);
-    norm2.silu_into(room.x, {}, h);
+    norm2.silu_into(room, {}, h);
     h = {};
-    return {conv2.add_filled(room.frames, map, history), {}, /*owned=*/true};
+    return {conv2.add_filled(room, map, history), {}, /*owned=*/true};
   }
   h = wan_vae_norm_silu_conv(norm2, conv2, std::move(h), history);
   h.map = shortcut ? shortcut->forward(x.map, conv2.dtype()) : x.map;

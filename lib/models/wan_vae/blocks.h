@@ -21,7 +21,8 @@ namespace diptych {
 
 struct WanVaeCompute {
   KernelPolicy kernels = KernelPolicy::automatic;
-  bool tf32 = false;  // WanVaePrecision::tf32(), of weights that are read in float32
+  bool tf32 = false;   // WanVaePrecision::tf32(), of weights that are read in float32
+  bool pairs = false;  // chunks have pairs of frames: see wan_vae_takes_pairs()
 };
 
 // Of the weights of a convolution, as it multiplies them, and its bias [out].
@@ -32,6 +33,10 @@ Tensor wan_vae_conv_bias(const Weights& weights, std::int64_t out, bool tf32);
 // faster there than one in three dimensions at few channels and 16 bits. conv3d() of lib/ops goes
 // before both.
 bool wan_vae_splits_taps(std::int64_t out, std::int64_t in, at::ScalarType products);
+
+// Whether a causal 3x3x3 convolution in conv3d() of lib/ops takes the frames of a chunk in pairs
+// where it can, which is two thirds of the work. Its input comes from a norm.
+bool wan_vae_takes_pairs(std::int64_t out, std::int64_t in);
 
 // The last input frames of every temporal convolution of a pass over a clip, in the order in which
 // they run: what a chunk of frames sees of the chunks before it. Bounded whatever the clip's
@@ -56,6 +61,12 @@ class WanVaeHistory {
   // What room_behind() returned, filled. The next convolution's turn.
   void keep(const Tensor& frames);
 
+  // For the next convolution, which takes a chunk in pairs: the two frames of `sizes` [2, h, w, c]
+  // before it, zeros where there are none. The last two of the chunk are to be written there.
+  Tensor before_pairs(at::IntArrayRef sizes, const at::TensorOptions& options);
+  // That is done. The next convolution's turn.
+  void keep_pairs();
+
   // For a convolution that sees one frame before the chunk: that frame (undefined in the first
   // chunk), and `frames`' last one for the next chunk. The next convolution's turn.
   Tensor exchange_last(const Tensor& frames);
@@ -70,8 +81,9 @@ class WanVaeHistory {
   std::optional<WanVaeBand> band_;
 };
 
-struct WanVaeConv {          // causal: kernels of three frames end at the frame that they make
-  Tensor weight, bias;       // [out, in, t, k, k] in channels_last_3d, [out]
+struct WanVaeConv {     // causal: kernels of three frames end at the frame that they make
+  Tensor weight, bias;  // [out, in, t, k, k] in channels_last_3d, [out]
+  Tensor pairs;  // of conv3d() with pairs, [out, in, 5, k, k], or undefined; `weight` lies in it
   std::vector<Tensor> taps;  // instead of `weight`: of each frame, [out, in, k, k] in channels_last
   bool in_kernel = false;    // by conv3d() of lib/ops, where the stride is 1
   static WanVaeConv load(const Weights& weights, std::int64_t out, std::int64_t in, std::int64_t t,
@@ -80,18 +92,25 @@ struct WanVaeConv {          // causal: kernels of three frames end at the frame
   // x [n, h, w, in] of any dtype -> [n, h, w, out], padded by k / 2; for t = 3.
   Tensor forward(const Tensor& x, WanVaeHistory& history) const;
   // The same in two steps: where x goes, [n, h, w, in], and what is made of it.
+  // In pairs, x is what a norm makes of pairs of frames: rms_norm_silu_pairs_out() of lib/ops.
   struct Room {
-    Tensor frames;  // of WanVaeHistory::room_behind(), with a halo where `history` has a band
-    Tensor x;       // in it
+    Tensor frames;    // of WanVaeHistory::room_behind(), or [2 n, ...] in pairs; with a halo where
+                      // `history` has a band
+    Tensor x;         // in it
+    Tensor before{};  // in pairs: of WanVaeHistory::before_pairs(), without a halo
   };
-  Room room_for(at::IntArrayRef sizes, WanVaeHistory& history) const;
+  Room room_for(at::IntArrayRef sizes, WanVaeHistory& history, bool in_pairs) const;
+  // For a norm to fill.
+  Room room_for(at::IntArrayRef sizes, WanVaeHistory& history) const {
+    return room_for(sizes, history, pairs.defined() && sizes[0] % 2 == 0);
+  }
   // -> what is to be summed: of each tap, or all at once.
-  std::vector<Tensor> forward_filled(const Tensor& frames, WanVaeHistory& history) const;
+  std::vector<Tensor> forward_filled(const Room& room, WanVaeHistory& history) const;
   // Whether a map [n, h, w, out] of that dtype can be added to the result on its way out.
   // add_filled() does this and returns the map's dtype; the result is rounded to the convolution's
   // dtype first.
   bool adds(at::ScalarType maps) const;
-  Tensor add_filled(const Tensor& frames, const Tensor& map, WanVaeHistory& history) const;
+  Tensor add_filled(const Room& room, const Tensor& map, WanVaeHistory& history) const;
   // Every second window of frames [2 m + 1, h, w, in] -> [m, h, w, out]; not padded in time.
   Tensor forward_halved(const Tensor& frames) const;
   at::TensorOptions options() const { return bias.options(); }
@@ -100,9 +119,9 @@ struct WanVaeConv {          // causal: kernels of three frames end at the frame
  private:
   std::int64_t kernel_rows() const { return taps.empty() ? weight.size(3) : taps[0].size(2); }
   // Halo and history. -> the rows by which the frames are to be padded above and below.
-  std::int64_t pass_on(const Tensor& frames, WanVaeHistory& history) const;
+  std::int64_t pass_on(const Room& room, WanVaeHistory& history) const;
   std::vector<Tensor> convolve(const Tensor& frames, std::int64_t rows) const;
-  Tensor convolve_in_kernel(const Tensor& frames, std::int64_t rows, const Tensor& shortcut) const;
+  Tensor convolve_in_kernel(const Room& room, std::int64_t rows, const Tensor& shortcut) const;
 };
 
 struct WanVaeSpatialConv {  // of each frame, 3x3
@@ -144,9 +163,9 @@ struct WanVaeNorm {  // x / max(|x|, 1e-12) * sqrt(c) * gamma over the channels
   static WanVaeNorm load(const Weights& weights, std::int64_t channels, KernelPolicy kernels,
                          std::int64_t dims = 4);
   Tensor forward(const Tensor& x) const;
-  // out = silu(norm(x)), of x's sizes, in the dtype of convolutions; x itself goes to `sum` where
-  // that is defined.
-  void silu_into(const Tensor& out, const Tensor& sum, const WanVaeSum& x) const;
+  // room.x = silu(norm(x)), of x's sizes or in pairs, in the dtype of convolutions; x itself goes
+  // to `sum` where that is defined.
+  void silu_into(const WanVaeConv::Room& room, const Tensor& sum, const WanVaeSum& x) const;
 
  private:
   double eps() const;

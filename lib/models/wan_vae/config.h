@@ -57,6 +57,17 @@ struct WanVaeConfig {  // config.json's names; the values are Wan 2.1's
   }
   bool halves_time(std::size_t stage) const { return temperal_downsample[stage]; }
   bool doubles_time(std::size_t stage) const { return temperal_downsample[stages() - 2 - stage]; }
+  // Of a chunk that is not the first, where a stage begins.
+  std::int64_t encoder_frames(std::size_t stage) const {
+    std::int64_t frames = kTemporal;
+    for (std::size_t s = 0; s < stage; ++s) frames /= halves_time(s) ? 2 : 1;
+    return frames;
+  }
+  std::int64_t decoder_frames(std::size_t stage) const {
+    std::int64_t frames = 1;
+    for (std::size_t s = 0; s < stage; ++s) frames *= doubles_time(s) ? 2 : 1;
+    return frames;
+  }
 
   std::int64_t patch_channels() const { return kColours * patch_size * patch_size; }
   std::int64_t spatial() const {

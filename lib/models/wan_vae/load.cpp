@@ -23,7 +23,8 @@ class Loader {
       const std::int64_t in = c_.encoder_in(s), out = c_.encoder_dim(s);
       WanVaeDownStage& down = vae_.encoder.downsamples.emplace_back();
       for (std::int64_t i = 0; i < c_.num_res_blocks; ++i)
-        down.blocks.push_back(block(paths_.down_block(s, i), i == 0 ? in : out, out));
+        down.blocks.push_back(
+            block(paths_.down_block(s, i), i == 0 ? in : out, out, c_.encoder_frames(s)));
       if (s == last) break;
       down.downsample = WanVaeDownsample::load(weights_.scope(paths_.downsample(s)), out,
                                                c_.halves_time(s), compute_);
@@ -41,7 +42,8 @@ class Loader {
       const std::int64_t in = c_.decoder_in(s), out = c_.decoder_out(s);
       WanVaeUpStage& up = vae_.decoder.upsamples.emplace_back();
       for (std::int64_t i = 0; i <= c_.num_res_blocks; ++i)
-        up.blocks.push_back(block(paths_.up_block(s, i), i == 0 ? in : out, out));
+        up.blocks.push_back(
+            block(paths_.up_block(s, i), i == 0 ? in : out, out, c_.decoder_frames(s)));
       if (s == last) break;
       up.upsample = WanVaeUpsample::load(weights_.scope(paths_.upsample(s)), c_.upsampled_dim(s),
                                          out, c_.doubles_time(s), compute_);
@@ -56,8 +58,12 @@ class Loader {
   }
 
  private:
-  WanVaeResidualBlock block(const std::string& path, std::int64_t in, std::int64_t out) const {
-    return WanVaeResidualBlock::load(weights_.scope(path), names_, in, out, compute_);
+  // frames: of chunks.
+  WanVaeResidualBlock block(const std::string& path, std::int64_t in, std::int64_t out,
+                            std::int64_t frames = 1) const {
+    WanVaeCompute compute = compute_;
+    compute.pairs = frames % 2 == 0;
+    return WanVaeResidualBlock::load(weights_.scope(path), names_, in, out, compute);
   }
   WanVaeMiddle middle(const std::string& side, std::int64_t channels) const {
     return {

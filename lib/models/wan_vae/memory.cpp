@@ -35,24 +35,25 @@ class PassSizes {
   // Norm, SiLU and convolution of what a block of that width made.
   void head(std::int64_t in, std::int64_t out) {
     const std::int64_t part = adds(in) ? 0 : convolved(in, in);
-    norm_conv_of(0, map(in) + part, 2 * frame(in), in, convolved(in, out));  // a frame's sum
+    norm_conv_of(0, map(in) + part, 2 * frame(in), room(in), convolved(in, out));  // a frame's sum
     become_map(0, out);
   }
   // `stage`: the bytes of its stage's input, where that is held to the end. The stage's first block
   // has a map before it, the others what a convolution made, too, unless that is in the map.
   void block(std::int64_t in, std::int64_t out, std::int64_t stage = 0, bool first = true) {
     const std::int64_t beside = stage + (first && stage > 0 ? 0 : map(in));
-    norm_conv_of(beside, first || adds(in) ? 0 : convolved(in, in), frame(in), in,
+    norm_conv_of(beside, first || adds(in) ? 0 : convolved(in, in), frame(in), block_room(in, out),
                  convolved(in, out));
     if (adds(out)) {
       // The map that is added is there before the second convolution, and a block's input of
       // another width is gone.
       if (in != out) step(beside + map(out) + convolved(in, out) + linear_parts(in));
-      norm_conv_of(in != out ? stage + map(out) : beside, convolved(in, out), 0, out, map(out));
+      norm_conv_of(in != out ? stage + map(out) : beside, convolved(in, out), 0,
+                   block_room(out, out), map(out));
       return;
     }
     // Where the first convolution made no map, a frame becomes one before its norm.
-    norm_conv_of(beside, convolved(in, out), (mixed() ? 2 : 1) * frame(out), out,
+    norm_conv_of(beside, convolved(in, out), (mixed() ? 2 : 1) * frame(out), block_room(out, out),
                  convolved(out, out));
     if (in != out) step(beside + convolved(out, out) + map(out) + linear_parts(in));
   }
@@ -132,9 +133,8 @@ class PassSizes {
   }
   // Of something that has `held` bytes; `norm`: the bytes between sum, norm and SiLU, which the
   // reference has and the kernel has not; `made`: of the convolution's results.
-  void norm_conv_of(std::int64_t beside, std::int64_t held, std::int64_t norm, std::int64_t in,
+  void norm_conv_of(std::int64_t beside, std::int64_t held, std::int64_t norm, std::int64_t filled,
                     std::int64_t made) {
-    const std::int64_t filled = room(in);
     step(beside + held + filled + norm);
     step(beside + filled + made);
   }
@@ -148,6 +148,12 @@ class PassSizes {
   std::int64_t room(std::int64_t channels) {
     kept_ += before_of(channels);
     return room_of(channels);
+  }
+  // The same of a block's convolution, which may take frames in pairs.
+  std::int64_t block_room(std::int64_t in, std::int64_t out) {
+    const std::int64_t one_by_one = room(in);
+    const bool in_pairs = precision_.conv3d && frames_ % 2 == 0 && wan_vae_takes_pairs(out, in);
+    return in_pairs ? 2 * product(in) : one_by_one;
   }
 
   std::int64_t width_, height_, frames_;  // of a map
@@ -216,7 +222,26 @@ std::int64_t wan_vae_encode_bytes(const WanVaeConfig& config, const WanVaeClip& 
   return wan_vae_encode_bytes(config, largest_tile(config, clip, tiling), precision);
 }
 
+namespace {
+
+// Prefixes of blocks whose chunks have pairs of frames.
+std::vector<std::string> blocks_of_pairs(const WanVaeConfig& c) {
+  const WanVaePaths paths(c);
+  std::vector<std::string> blocks;
+  for (std::size_t s = 0; s < c.stages(); ++s) {
+    for (std::int64_t i = 0; i <= c.num_res_blocks; ++i) {
+      if (c.decoder_frames(s) % 2 == 0) blocks.push_back(paths.up_block(s, i) + ".");
+      if (c.encoder_frames(s) % 2 == 0 && i < c.num_res_blocks)
+        blocks.push_back(paths.down_block(s, i) + ".");
+    }
+  }
+  return blocks;
+}
+
+}  // namespace
+
 std::int64_t wan_vae_weight_bytes(const WanVaeConfig& c, WanVaePrecision precision) {
+  const std::vector<std::string> paired = blocks_of_pairs(c);
   std::int64_t bytes = 0;
   bool convolves = false;  // a bias goes with the weight before it
   for (const TensorShape& tensor : wan_vae_layout(c)) {
@@ -229,6 +254,13 @@ std::int64_t wan_vae_weight_bytes(const WanVaeConfig& c, WanVaePrecision precisi
         tensor.name.ends_with(".resample.1.weight") &&
         conv3d_kernel_fits(tensor.shape[0], tensor.shape[1])) {
       count = count / 9 * 16;
+    }
+    // The sums of pairs beside 3x3x3 taps.
+    if (precision.conv3d && tensor.shape.size() == 5 && tensor.shape[2] * tensor.shape[3] == 9 &&
+        wan_vae_takes_pairs(tensor.shape[0], tensor.shape[1]) &&
+        std::ranges::any_of(
+            paired, [&](const std::string& block) { return tensor.name.starts_with(block); })) {
+      count = count / 3 * 5;
     }
     bytes += count * size_of(convolves ? precision.products : precision.maps);
   }
