@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "lib/ops/conv3d.h"
 #include "lib/tensor/noise.h"
 #include "lib/verify/trace_compare.h"
 #include "tests/verify/goldens.h"
@@ -71,7 +72,15 @@ WanVae load(const On& on) {
 namespace {
 
 void take_conv3d(std::vector<WanVaeResidualBlock>& blocks) {
-  for (WanVaeResidualBlock& block : blocks) block.conv1.in_kernel = block.conv2.in_kernel = true;
+  for (WanVaeResidualBlock& block : blocks) {
+    for (WanVaeConv* conv : {&block.conv1, &block.conv2}) {
+      conv->in_kernel = true;
+      conv->pairs = conv3d_pair_weight(conv->weight)
+                        .to(conv->dtype())
+                        .contiguous(at::MemoryFormat::ChannelsLast3d);
+      conv->weight = conv->pairs.narrow(2, kPairedTaps - 3, 3);
+    }
+  }
 }
 
 void take_conv3d(WanVaeMiddle& middle) {
