@@ -225,9 +225,19 @@ void measure_forms(std::int64_t channels, std::int64_t frames, const Size& size,
   const bool split = !own && wan_vae_splits_taps(channels, channels, dtype);
   if (own) {
     const Tensor packed = weight.permute({0, 2, 3, 4, 1}).unsqueeze(0);
-    print("kernels/conv3d (used)", [&] {
+    const bool in_pairs = frames % 2 == 0 && wan_vae_takes_pairs(channels, channels);
+    print(in_pairs ? "kernels/conv3d" : "kernels/conv3d (used)", [&] {
       conv3d(x, {.weight = packed, .bias = bias, .row_padding = 1, .column_padding = 1});
     });
+    if (in_pairs) {
+      const Tensor maps = at::randn({2 * frames, h, w, channels}, options);
+      const Tensor five = at::cat({packed, packed.narrow(2, 0, kPairedTaps - 3)}, 2);
+      print("kernels/conv3d, pairs (used)", [&] {
+        conv3d(
+            maps,
+            {.weight = five, .bias = bias, .row_padding = 1, .column_padding = 1, .pairs = true});
+      });
+    }
   }
   print(own || split ? "conv3d, channels_last" : "conv3d, channels_last (used)",
         [&] { at::conv3d(clip, weight, bias, 1, padding); });

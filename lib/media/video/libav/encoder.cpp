@@ -1,5 +1,6 @@
 #include "lib/media/video/libav/encoder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -18,8 +19,12 @@ struct Recipe {
   std::vector<std::pair<const char*, const char*>> codec_options, muxer_options;
 };
 
-// The number of threads shapes what x264 and libvpx write, so it is not the machine's.
-constexpr int kThreads = 4;
+// The number of threads shapes what x264 and libvpx write, so it is not the machine's but the
+// frames': with few rows for each, x264 finds less motion.
+int threads_of(int height) {
+  constexpr int kRows = 32, kFewest = 4, kMost = 16;
+  return std::clamp(height / kRows, kFewest, kMost);
+}
 
 // The instruction sets that x264 may use. Its tree of macroblocks ("mbtree") gives, with AVX-512,
 // other bytes for the same frames where memory was in use before (x264 164), so it has all sets of
@@ -155,7 +160,7 @@ void FileEncoder::open_codec() {
   codec_->color_primaries = AVCOL_PRI_BT709;
   codec_->color_trc = AVCOL_TRC_BT709;
   codec_->chroma_sample_location = AVCHROMA_LOC_LEFT;
-  codec_->thread_count = kThreads;
+  codec_->thread_count = threads_of(codec_->height);
   codec_->bit_rate = 0;  // crf alone decides
   codec_->flags |= AV_CODEC_FLAG_GLOBAL_HEADER | AV_CODEC_FLAG_BITEXACT;
   AVDictionary* options = nullptr;
