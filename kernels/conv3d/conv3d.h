@@ -17,17 +17,17 @@
 //
 // For compute capability 9.0 alone (wgmma, TMA). A matrix product whose rows are places in the clip
 // and whose inputs are those of each tap. Two blocks of a cluster compute 256 places by 96, 192 or
-// 256 outputs. One thread of each block loads 64 inputs at a time: of 130 places by TMA in im2col
-// mode, which applies the tap's frame and row offset and fills in zeros. The taps of a row share
-// that load; each reads it one place further. It also loads half of each tap's weights and sends
-// them to both blocks. Two warpgroups hold the sums of 64 places each. Rows are padded by the taps'
-// reach, so that a tap's neighbour is always the next place; sums of padding places are not
-// written. The last tiles, too few for all clusters, are shared where that saves enough: each
-// cluster takes an equal number of their pieces, the sums go to a workspace, and a second launch
-// adds them in order.
+// 256 outputs, or, of pairs, those of both frames by 96 or 128 outputs. One thread of each block
+// loads 64 inputs at a time: of 130 places by TMA in im2col mode, which applies the tap's frame and
+// row offset and fills in zeros. The taps of a row share that load; each reads it one place
+// further. It also loads half of each tap's weights and sends them to both blocks. Two warpgroups
+// hold the sums of 64 places each. Rows are padded by the taps' reach, so that a tap's neighbour is
+// always the next place; sums of padding places are not written. The last tiles, too few for all
+// clusters, are shared where that saves enough: each cluster takes an equal number of their pieces,
+// the sums go to a workspace, and a second launch adds them in order.
 //
-// Bound: arithmetic. 831 TFLOP/s on an H200 with 1024 channels in a short run, where cuDNN reaches
-// 625 (docs/speed.md, "Convolutions of clips").
+// Bound: arithmetic. 784 TFLOP/s on an H200 with 1024 channels in a short run, where cuDNN reaches
+// 583; in pairs as if 1085 (docs/speed.md, "Convolutions of clips").
 #pragma once
 
 #include "kernels/types.h"

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lib/base/error.h"
+#include "lib/media/gif_blocks.h"
 #include "lib/media/stb.h"
 #include "lib/media/stb_library.h"
 
@@ -159,6 +160,9 @@ ImageSize stb_size(PictureFormat format, std::span<const std::uint8_t> bytes,
     stbi_image_free(stbi_load_from_callbacks(&kCallbacks, &source, &width, &height, &channels, 0));
     refuse(source, facts_of(format), name);
   }
+  // stb_image reads the first frame, whatever follows it.
+  if (format == PictureFormat::gif && !read_gif_blocks(bytes).whole)
+    throw InputError("{}: broken GIF: the file ends early", name);
   // BMP stores rows top-down where the height is negative.
   const std::int64_t rows = std::abs(static_cast<std::int64_t>(height));
   check_pixels(width, rows, format, bytes.size(), name);

@@ -476,6 +476,10 @@ TEST_CASE("what is made from more than a text says so") {
   CHECK(said(wan("checkpoint_i2v"), {"-o", "x.frames"}) ==
         "--image: not given; the model in " + wan("checkpoint_i2v") +
             " makes videos that begin with a picture\n");
+  const std::string released = DIPTYCH_SOURCE_DIR "/stage_configs/wan2.1_i2v_14b.yaml";
+  CHECK(refused({"generate", "-c", released, "--load-format", "dummy", "-p", "x", "-o", "x.frames",
+                 "--device", "cpu", "-q"}) ==
+        "--image: not given; this model makes videos that begin with a picture\n");
   CHECK(said(wan(), {"-o", "x.frames", "--size", "64x64", "--resolution", "480p"}) ==
         "--resolution: given together with --size, which says the same; expected one "
         "of them\n");

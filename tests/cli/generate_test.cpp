@@ -173,6 +173,19 @@ TEST_CASE("texts arrive as they are") {
   }
 }
 
+TEST_CASE("a format that a variable says is for results whose name says none") {
+  const auto code = [](const char* flag, const char* variable) {
+    test::Command command;
+    command.arguments = {"generate", "-c", kTinyConfig, "-p", "x", "--check-config", "-o", "a.png"};
+    if (flag != nullptr) command.arguments.insert(command.arguments.end(), {"--format", flag});
+    if (variable != nullptr) command.environment["DIPTYCH_FORMAT"] = variable;
+    return run(command).code;
+  };
+  CHECK(code(nullptr, "webp") == 0);
+  CHECK(code("png", "webp") == 0);
+  CHECK(code("webp", nullptr) == 2);
+}
+
 TEST_CASE("--print-config shows values with their origins, --check-config says one line") {
   test::Command command;
   command.arguments = {"generate", "-c", kTinyConfig, "--print-config", "--steps", "5"};

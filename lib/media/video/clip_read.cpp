@@ -15,11 +15,11 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/text_file.h"
 #include "lib/media/file_bytes.h"
+#include "lib/media/gif_blocks.h"
 #include "lib/media/image_read.h"
 #include "lib/media/video/clip_source.h"
 #include "lib/media/video/clip_start.h"
 #include "lib/media/video/clip_texts.h"
-#include "lib/media/video/gif_blocks.h"
 #include "lib/media/webp.h"
 
 namespace diptych {

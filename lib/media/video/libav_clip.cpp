@@ -10,10 +10,10 @@
 #include "lib/base/messages.h"
 #include "lib/media/exif.h"
 #include "lib/media/file_bytes.h"
+#include "lib/media/gif_blocks.h"
 #include "lib/media/video/clip_length.h"
 #include "lib/media/video/clip_source.h"
 #include "lib/media/video/clip_texts.h"
-#include "lib/media/video/gif_blocks.h"
 #include "lib/media/video/libav_library.h"
 
 namespace diptych {

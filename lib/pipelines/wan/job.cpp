@@ -65,14 +65,14 @@ WanJob::WanJob(const RunConfig& request, WanCheckpoint& of, Log& log)
   check_counts(config());
   const auto found = std::ranges::find_if(config().inputs, &InputItem::is_image);
   if (found != config().inputs.end()) picture = found->file();
+  const std::string folder = checkpoint.folder().string();  // dummy weights may have none
+  const std::string model = folder.empty() ? "this model" : "the model in " + folder;
   const bool reads = checkpoint.joins_picture() || checkpoint.index().expand_timesteps;
   if (!picture.empty() && !reads)
-    throw InputError(Setting::of("task", config().task),
-                     "the model in {} makes videos from text alone", checkpoint.folder().string());
+    throw InputError(Setting::of("task", config().task), "{} makes videos from text alone", model);
   if (picture.empty() && checkpoint.joins_picture())
     throw InputError(Setting::absent("image"),
-                     "not given; the model in {} makes videos that begin with a picture",
-                     checkpoint.folder().string());
+                     "not given; {} makes videos that begin with a picture", model);
   plan_size(log);
   plan_steps();
   plan_cache();

@@ -2,9 +2,9 @@
 #include <random>
 
 #include "lib/media/file_bytes.h"
+#include "lib/media/gif_blocks.h"
 #include "lib/media/image_read.h"
 #include "lib/media/video/clip_read.h"
-#include "lib/media/video/gif_blocks.h"
 #include "lib/media/video/gif_write.h"
 #include "lib/media/video/palette.h"
 #include "tests/media/video/support.h"

@@ -1,4 +1,4 @@
-#include "lib/media/video/gif_blocks.h"
+#include "lib/media/gif_blocks.h"
 
 #include <algorithm>
 
