@@ -413,9 +413,9 @@ __device__ __forceinline__ float4* parts_in(const Conv3dArgs& args, std::int64_t
 }
 [[maybe_unused]] constexpr int kVectorStep = kMultiplying * kWarpgroup;
 
-// The same of pairs: the first two quarters of a tile's pieces make the sum and the difference of
-// what is in both frames, each of the others adds what is in one. Without a branch around any of
-// them, which would cost the products' overlap.
+// multiply_pieces() for both frames of pairs: the first two quarters of a tile's pieces make the
+// sum and the difference of what is in both, each of the others adds what is in one. Without a
+// branch around any of them, which would cost the products' overlap.
 template <typename T, typename S>
 __device__ __forceinline__ void multiply_pairs(XStages& x, typename S::Weights& weights,
                                                float (&sums)[S::kFrames][S::kSums], int first,
@@ -654,8 +654,8 @@ const char* conv3d_unsupported(const Conv3dArgs& args) {
   if (args.outputs < 1 || args.outputs > kConv3dMostOutputs)
     return "outputs are not from 1 to 4096";
   if (args.y_height > kMost / args.y_width ||
-      args.frames > kMost / 2 / (args.y_height * args.y_width))
-    return "more than 2^29 pixels";
+      args.y_frames() > kMost / (args.y_height * args.y_width))
+    return "more than 2^30 pixels";
   for (const std::int64_t taps : {args.frame_taps, args.row_taps, args.column_taps}) {
     if (taps < 1 || taps > kMostTaps) return "a kernel's side is not from 1 to 8";
   }

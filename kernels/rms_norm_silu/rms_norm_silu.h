@@ -19,6 +19,7 @@
 namespace diptych::kernels {
 
 inline constexpr int kNormParts = 3;
+// Columns of a row that a warp holds, which a row of pairs must be.
 inline constexpr std::int64_t kMostPairedWidth = 1024;
 
 struct RmsNormSiluArgs {

@@ -401,13 +401,6 @@ Resolved resolve_sources(const Sources& sources) {
 Resolved resolve(const Sources& sources) {
   Resolved resolved = resolve_sources(sources);
   settle_task(resolved);
-  // A variable's format is for results whose name says none.
-  Options& options = resolved.options;
-  const std::string& origin = resolved.origins[field_index("format", fields_of(options))];
-  if (options.output.has_extension() && !resolved.is_default("output") &&
-      origin == environment_name("format")) {
-    options.format.reset();
-  }
   return resolved;
 }
 

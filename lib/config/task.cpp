@@ -208,7 +208,23 @@ bool stand_in_for_prompt(Resolved& resolved) {
   return true;
 }
 
+namespace {
+
+// The name of an output counts for more than a format that a variable says.
+void prefer_name(Resolved& resolved) {
+  const std::size_t format = field_index("format", fields_of(resolved.options));
+  if (resolved.is_default("output") || kinds_of_name(resolved.options.output).empty() ||
+      resolved.origins[format] != environment_name("format")) {
+    return;
+  }
+  resolved.options.format.reset();
+  resolved.note(format, std::string(kOfDefaults));
+}
+
+}  // namespace
+
 void settle_task(Resolved& resolved) {
+  prefer_name(resolved);
   RunConfig& run = resolved.options.run;
   if (run.inputs.empty() && asks_by_file(resolved)) run.inputs.push_back({"", {}});
   if (run.task == kAnyTask && run.inputs.empty()) {  // nothing runs

@@ -162,7 +162,7 @@ ImageSize stb_size(PictureFormat format, std::span<const std::uint8_t> bytes,
   }
   // stb_image reads the first frame, whatever follows it.
   if (format == PictureFormat::gif && !read_gif_blocks(bytes).whole)
-    throw InputError("{}: broken GIF: the file ends early", name);
+    throw InputError("{}: broken GIF: damaged, or its end is missing", name);
   // BMP stores rows top-down where the height is negative.
   const std::int64_t rows = std::abs(static_cast<std::int64_t>(height));
   check_pixels(width, rows, format, bytes.size(), name);

@@ -176,10 +176,12 @@ void rms_norm_silu_pairs_out(const Tensor& y, const Tensor& before, const Tensor
   ops::check_table(kOp, "weight", norm.weight, norm.weight.scalar_type(), {c}, x);
   const at::ScalarType maps = norm.weight.scalar_type(), products = y.scalar_type();
   TORCH_CHECK((x.scalar_type() == maps || x.scalar_type() == products) &&
-                  before.scalar_type() == products &&
+                  before.scalar_type() == products && y.device() == x.device() &&
+                  before.device() == x.device() &&
                   (products == maps || (maps == at::kFloat && products == at::kHalf)),
-              "[", kOp, "] x is ", x.scalar_type(), ", before ", before.scalar_type(), ", y ",
-              products, " and weight ", maps);
+              "[", kOp, "] x is ", x.scalar_type(), " on ", x.device().str(), ", before ",
+              before.scalar_type(), " on ", before.device().str(), ", y ", products, " on ",
+              y.device().str(), " and weight ", maps);
   if (!ops::takes_kernel(kOp, x, policy)) {
     const Tensor made = at::empty(x.sizes(), y.options());
     const std::array parts = {x};

@@ -29,11 +29,14 @@ struct RmsNormSilu {
 void rms_norm_silu_out(const Tensor& y, const Tensor& sum, const MapSum& of,
                        const RmsNormSilu& norm, KernelPolicy policy);
 
-// Of pairs of frames, what conv3d() with pairs reads: x [2 * pairs, h, w, c], contiguous, of the
-// maps' or the parts' dtype; `before` [2, h, w, c], y of the frames before, which the last two of x
-// replace; y [4 * pairs, h, w, c], each frame contiguous, as both are of the parts' dtype, which on
-// a GPU has 16 bits. makes_frame_pairs() is true of c.
+// Whether the kernel makes pairs of frames of so many channels.
 bool makes_frame_pairs(std::int64_t channels);
+// Of pairs of frames, at least one, what conv3d() with pairs reads: x [2 * pairs, h, w, c],
+// contiguous, of the maps' or the parts' dtype; `before` [2, h, w, c], y of the frames before,
+// which the last two of x replace; y [4 * pairs, h, w, c], each frame contiguous, as both are of
+// the parts' dtype; norm.weight is defined. Throws c10::Error for operands that do not meet, and
+// InputError for what the kernel refuses: parts of float32, more channels than makes_frame_pairs()
+// allows, or pixels that do not begin and end at multiples of 16 bytes.
 void rms_norm_silu_pairs_out(const Tensor& y, const Tensor& before, const Tensor& x,
                              const RmsNormSilu& norm, KernelPolicy policy);
 

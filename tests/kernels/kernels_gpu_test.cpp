@@ -4,6 +4,7 @@
 
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rms_norm_silu/rms_norm_silu.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/conv3d_cases.h"
@@ -264,6 +265,29 @@ TEST_CASE("calls that no kernel takes are refused with the reason, no rows are f
         "rows do not begin at multiples of 16 bytes");
   gated.dtype = kernels::DType::f32;
   CHECK(text_of(kernels::gated_linear(gated, nullptr)) == "rows are not of bfloat16 or float16");
+
+  alignas(16) kernels::RmsNormSiluArgs pairs;
+  pairs.width = 8;
+  pairs.frame_rows = 3;
+  pairs.rows = 6;
+  pairs.x = pairs.y = pairs.before = &pairs;
+  pairs.dtype = pairs.part_dtype = kernels::DType::bf16;
+  const auto refusal = [&](auto change) {
+    kernels::RmsNormSiluArgs changed = pairs;
+    change(changed);
+    return text_of(kernels::rms_norm_silu_unsupported(changed));
+  };
+  CHECK(refusal([](auto&) {}) == "");
+  CHECK(refusal([](auto& args) { args.sum = args.y; }) ==
+        "pairs of frames are made of one map or part, without its sum");
+  CHECK(refusal([](auto& args) { args.part_count = 1; }) ==
+        "pairs of frames are made of one map or part, without its sum");
+  CHECK(refusal([](auto& args) { args.rows = 9; }) == "an odd number of frames");
+  const std::string kind = "pairs of rows that are of float32, wider than 1024 or not in vectors";
+  CHECK(refusal([](auto& args) { args.width = 1032; }) == kind);
+  CHECK(refusal([](auto& args) { args.width = 12; }) == kind);
+  CHECK(refusal([](auto& args) { args.before_frame_stride = 4; }) == kind);
+  CHECK(refusal([](auto& args) { args.dtype = args.part_dtype = kernels::DType::f32; }) == kind);
 
   kernels::Conv3dArgs conv;
   CHECK(text_of(kernels::conv3d(conv, nullptr)) == "a size is below 1");

@@ -130,7 +130,31 @@ void check_case(const Case& c, at::Generator& generator, at::Device device, bool
   CHECK(count(frames != -77) == 0);
 }
 
-// Frames in pairs, against frames one by one by the same implementation, whose y they are made of.
+// What the kernel's reference makes: y [2 * frames, h, w, width], and what it leaves of `before`.
+std::pair<Tensor, Tensor> expected_pairs(const Tensor& x, const Tensor& before,
+                                         const Tensor& weight) {
+  const Tensor from = x.cpu(), by = weight.cpu(), left = before.cpu().contiguous();
+  const Tensor y = at::empty({2 * x.size(0), x.size(1), x.size(2), x.size(3)}, left.options());
+  kernels::RmsNormSiluArgs args;
+  const bool of_maps = x.scalar_type() == weight.scalar_type();
+  (of_maps ? args.x : args.parts[0]) = from.const_data_ptr();
+  args.part_count = of_maps ? 0 : 1;
+  args.weight = by.const_data_ptr();
+  args.y = y.data_ptr();
+  args.before = left.data_ptr();
+  args.width = x.size(3);
+  args.frame_rows = x.size(1) * x.size(2);
+  args.rows = x.size(0) * args.frame_rows;
+  args.y_frame_stride = args.before_frame_stride = args.frame_rows * args.width;
+  args.eps = static_cast<float>(kEps);
+  args.dtype = kernel_dtype(weight.scalar_type());
+  args.part_dtype = kernel_dtype(before.scalar_type());
+  kernels::rms_norm_silu_ref(args);
+  return {y, left};
+}
+
+// Frames in pairs, against the kernel's reference, and to the bit against frames one by one by the
+// same implementation, whose y they are made of.
 void check_pairs(Types types, at::ScalarType of_x, std::int64_t width, std::int64_t pairs,
                  at::Generator& generator, at::Device device, KernelPolicy policy) {
   const std::string what =
@@ -157,6 +181,14 @@ void check_pairs(Types types, at::ScalarType of_x, std::int64_t width, std::int6
       CHECK(at::equal(y[i * pairs + p], maps[i].to(at::kFloat).to(types.parts)));
   }
   CHECK(at::equal(before, d.narrow(0, frames - 2, 2)));
+  const auto [expected, expected_before] = expected_pairs(x, frame.narrow(1, 1, h), weight);
+  const auto near = [&](const Tensor& found, const Tensor& exact) {
+    const Tensor wide = exact.to(at::kFloat);
+    return ((found.to(at::kCPU, at::kFloat) - wide).norm() / wide.norm()).item<double>() <
+           2 * spacing(types.parts);
+  };
+  CHECK(near(y, expected));
+  CHECK(near(before, expected_before));
   for (const std::int64_t row : {std::int64_t{0}, h + 1}) {
     CHECK(at::equal(taller.select(1, row), frame.select(1, row)));
     CHECK(count(room.select(1, row) != -77) == 0);
@@ -229,6 +261,22 @@ void check_rms_norm_silu_arguments() {
   CHECK_THROWS_AS(apply(y, {}, x, {x.to(at::kBFloat16)}, weight), c10::Error);
   CHECK_THROWS_AS(apply(y.to(at::kBFloat16), {}, x, {}, weight), c10::Error);
   CHECK_THROWS_AS(apply(at::empty({2, 3, 8, 4}).transpose(2, 3), {}, x, {}, weight), c10::Error);
+
+  const Tensor maps = at::empty({4, 3, 4, 8}), before = at::zeros({2, 3, 4, 8});
+  const auto pair = [&](const Tensor& to, const Tensor& kept, const Tensor& from,
+                        const Tensor& by) {
+    rms_norm_silu_pairs_out(to, kept, from, {by, kEps}, KernelPolicy::reference);
+  };
+  pair(maps, before, x, weight);
+  CHECK(at::equal(before[0], maps[0]));  // d1 was 0
+  CHECK_THROWS_AS(pair(maps, before, x.narrow(0, 0, 1), weight), c10::Error);
+  CHECK_THROWS_AS(pair(maps.narrow(0, 0, 3), before, x, weight), c10::Error);
+  CHECK_THROWS_AS(pair(maps, before.narrow(0, 0, 1), x, weight), c10::Error);
+  CHECK_THROWS_AS(pair(maps, before.to(at::kHalf), x, weight), c10::Error);
+  CHECK_THROWS_AS(pair(maps, before, x.to(at::kHalf), weight), c10::Error);
+  CHECK_THROWS_AS(pair(maps, before, x, {}), c10::Error);
+  CHECK(makes_frame_pairs(1024));
+  CHECK(!makes_frame_pairs(1032));
 }
 
 }  // namespace diptych::testing

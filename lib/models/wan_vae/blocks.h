@@ -61,8 +61,9 @@ class WanVaeHistory {
   // What room_behind() returned, filled. The next convolution's turn.
   void keep(const Tensor& frames);
 
-  // For the next convolution, which takes a chunk in pairs: the two frames of `sizes` [2, h, w, c]
-  // before it, zeros where there are none. The last two of the chunk are to be written there.
+  // For the next convolution, which takes a chunk and all that follow in pairs: the two frames of
+  // `sizes` [2, h, w, c] before it, zeros where there are none. The last two of the chunk are to be
+  // written there.
   Tensor before_pairs(at::IntArrayRef sizes, const at::TensorOptions& options);
   // That is done. The next convolution's turn.
   void keep_pairs();
