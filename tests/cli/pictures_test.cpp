@@ -227,6 +227,15 @@ TEST_CASE("check, compare and inspect read what -i reads, stdin as well") {
                                     ", 16x16, 0 text entries\n"));
   }
   CHECK(has(run(Words{"compare", "-", "-"}).err, "- given twice"));
+  for (const std::string input : {"", "hello"}) {
+    Command command;
+    command.arguments = {"inspect", "-"};
+    command.input = input;
+    const Outcome outcome = run(command);
+    CHECK(outcome.code == 2);
+    CHECK(has(outcome.err, input.empty() ? "stdin: empty; expected a picture ("
+                                         : "stdin: neither a picture nor a video; expected"));
+  }
   folder.write("note.md", "hello");
   for (const Words& words : {Words{"inspect"}, {"check", "--probe", "0,0=1,1,1"}}) {
     const Outcome outcome = run(with(words, {folder.file("note.md")}));

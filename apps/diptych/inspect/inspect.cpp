@@ -263,6 +263,7 @@ void refuse_tensors(const InspectOptions& options) {
 }
 
 int run_inspect(InspectOptions options, Log& log) {
+  const bool on_stdin = options.path == kStdin;
   options.path = find_path(options.path);
   if (!fs::exists(options.path))
     throw InputError("{}: {}", options.path.string(), why_missing(options.path, "not found"));
@@ -284,6 +285,10 @@ int run_inspect(InspectOptions options, Log& log) {
   if (text) return inspect_recorded_text(media);
   if (clip) return inspect_clip(media);
   if (is_picture(options.path)) return inspect_picture(media);
+  if (on_stdin)
+    throw InputError("stdin: {}; expected a picture ({}) or a video",
+                     fs::is_empty(options.path) ? "empty" : "neither a picture nor a video",
+                     readable_pictures());
   throw InputError(
       "{}: expected a picture ({}), a clip, a .json with an answer, a .safetensors, a .pth or a "
       "checkpoint folder",
