@@ -177,6 +177,19 @@ TEST_CASE("equal frames give equal bytes, however they come") {
   }
 }
 
+// Large frames have more threads.
+TEST_CASE("large frames give equal bytes, too, and all of them") {
+  const Folder folder;
+  const Tensor frames = moving_frames(40, 480, 96);
+  for (const char* name : {"a.mp4", "b.mp4"}) {
+    ClipWriter writer(folder / name, {.format = ClipFormat::mp4}, {480, 96});
+    writer.add(frames);
+    writer.finish({});
+  }
+  CHECK(read_file_bytes(folder / "a.mp4") == read_file_bytes(folder / "b.mp4"));
+  CHECK(count_clip_frames(folder / "a.mp4") == 40);
+}
+
 TEST_CASE("frames may change once they are added") {
   const Folder folder;
   const Tensor frames = moving_frames(20, 16, 16);
