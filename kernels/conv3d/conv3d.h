@@ -13,7 +13,7 @@
 // d1 + d2, d2 - d1, d0 - d2 and d3 - d1. Of the taps g0, g1, g2, `weight` has (g0 + g1 + g2) / 2,
 // (g0 - g1 + g2) / 2, g0, g1, which is not read, and g2. With m0 to m3, the convolutions of each
 // map with its weights in space, y[2f] = m0 + m1 + m2 and y[2f + 1] = m0 - m1 + m3. What is rounded
-// makes the error of a result a quarter to a third larger.
+// makes the error of a result a fifth to a third larger.
 //
 // For compute capability 9.0 alone (wgmma, TMA). A matrix product whose rows are places in the clip
 // and whose inputs are those of each tap. Two blocks of a cluster compute 256 places by 96, 192 or

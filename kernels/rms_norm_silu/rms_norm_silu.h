@@ -10,8 +10,8 @@
 // Bound: memory. Reads x and the parts once, writes sum and y once: the threads of a row hold it in
 // registers, 3 vectors of 8 elements each, or 4 where a whole warp has it (1024 columns). A wider
 // or misaligned row, one whose columns 8 does not divide, and the sum of several parts of more than
-// 192 columns are read twice, an element at a time. Figures: docs/speed.md, "Convolutions of
-// clips".
+// 192 columns are read twice, an element at a time. With `before` y has twice the frames, and
+// `before` is read and written. Figures: docs/speed.md, "Convolutions of clips".
 #pragma once
 
 #include "kernels/types.h"

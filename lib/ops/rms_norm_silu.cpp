@@ -127,9 +127,7 @@ void rms_norm_silu_out(const Tensor& y, const Tensor& sum, const MapSum& of,
                 of.parts[0].scalar_type(), " and ", part.scalar_type());
   }
   if (sum.defined()) check_map("sum", sum, like);
-  if (y.defined()) {
-    check_frames("y", y, like.sizes());
-  }
+  if (y.defined()) check_frames("y", y, like.sizes());
   const at::ScalarType maps = of.x.defined()          ? of.x.scalar_type()
                               : norm.weight.defined() ? norm.weight.scalar_type()
                               : sum.defined()         ? sum.scalar_type()

@@ -9,11 +9,11 @@ namespace diptych {
 // tf32: convolutions run in float16, whose fraction has TF32's 10 bits: their weights and inputs,
 // and what becomes of these for pairs of frames (wan_vae_takes_pairs), are rounded to it, sums are
 // float32, results come back in float16, three of them of a convolution that is split into its taps
-// (wan_vae_splits_taps). They are added to maps in float32, by conv3d()
-// or by the next norm; those of an encoder's first convolution are added in float16. Everything
-// else, the maps between them, norms, products of 1x1 kernels and attention, is float32; on a GPU
-// the 1x1 products of blocks and attention are made of parts in float16 (ops/split_products.h).
-// Unlike TF32, float16 ends at 65504: beyond it a result is not finite.
+// (wan_vae_splits_taps). They are added to maps in float32, by conv3d() or by the next norm; those
+// of an encoder's first convolution are added in float16. Everything else, the maps between them,
+// norms, products of 1x1 kernels and attention, is float32; on a GPU the 1x1 products of blocks and
+// attention are made of parts in float16 (ops/split_products.h). Unlike TF32, float16 ends at
+// 65504: beyond it a result is not finite.
 struct WanVaePrecision {
   at::ScalarType maps = at::kFloat;      // and of the weights as they are read
   at::ScalarType products = at::kFloat;  // of convolutions' operands and results
