@@ -47,6 +47,7 @@ void merge_stages(YamlNode& base, const YamlNode& over) {
     const auto found = std::ranges::find_if(base.items, same);
     if (found == base.items.end()) {
       base.items.push_back(stage);
+      base.where = stage.where;  // if there are too many now, this one is
     } else {
       merge_map(*found, stage, Merge::stage);
       found->where = stage.where;

@@ -404,6 +404,9 @@ TEST_CASE("an error in a base names the base") {
   const File file;
   file.folder.write("base.yaml", "stages:\n  - stage_id: 0\n    cfg_mod: batched\n");
   CHECK(file.error("base_config: base.yaml\n").starts_with("base.yaml:3:5: stages.0: unknown key"));
+  file.folder.write("two.yaml", "stages:\n  - stage_id: 0\n  - stage_id: 1\n");
+  CHECK(file.error("base_config: two.yaml\nstages:\n  - stage_id: 7\n")
+            .starts_with("f.yaml:3:5: stages: 3 stages; expected one"));  // which adds to it
   CHECK(
       file.error("base_config: none.yaml\n").starts_with("f.yaml:1:14: base_config: no such file"));
   CHECK(file.error("base_config: [base.yaml]\n").find("expected the path") != std::string::npos);
