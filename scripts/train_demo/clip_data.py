@@ -8,6 +8,7 @@ import torch
 
 import auxiliary
 import clip_render
+import clip_rollout
 import clip_sequence
 import clips
 import vocabulary
@@ -167,6 +168,8 @@ class Steps(torch.utils.data.Dataset):
         if kind in ("edit", "x2t"):
             seen = seen_grid(*shape)
             rows += seen[0] * seen[1] * seen[2]
+        if kind in clip_rollout.KINDS:
+            rows *= clip_rollout.ROWS
         count = max(2, round(self.rows * ROWS[kind] / rows))
         samples, numbers, films, facts = [], [], [], []
         while len(samples) < count:

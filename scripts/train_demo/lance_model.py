@@ -151,16 +151,16 @@ class Lance(nn.Module):
             self.llm2vae.weight.zero_()
 
     def forward(self, batch, grid):
-        """batch: what clip_sequence.lay_out makes of a list of samples, with `seen` [n, t, 3, H, W], `context` and
-        `latent` [n, rows, 48], `time` [n, 1] and `given`, how many of the latent's first rows are no noise, each only where
-        the samples have it. `grid` (t, h, w) of latents.
+        """batch: what clip_sequence.lay_out makes of a list of samples, with `looked` [n, rows, hidden], what the vision tower
+        makes of clips, `context` and `latent` [n, rows, 48], `time` [n, 1] and `given`, how many of the latent's first rows
+        are no noise, each only where the samples have it. `grid` (t, h, w) of latents.
 
         Returns the hidden rows of texts [n, rows, hidden], the velocities [n, rows, 48] or None, and the rows of
         context and latents behind each layer."""
         text = self.language_model.model.embed_tokens(batch["ids"])
         seen, latents = [text], []
-        if "seen" in batch:
-            seen.append(self.vit_model(batch["seen"]))
+        if "looked" in batch:
+            seen.append(batch["looked"])
         if "context" in batch:
             latents.append(self.embed_latents(batch["context"], grid))
         if "latent" in batch:

@@ -40,6 +40,7 @@ import auxiliary
 import clip_data
 import clip_export
 import clip_render
+import clip_rollout
 import clip_sequence
 import clips
 import lance_model as lance
@@ -312,10 +313,11 @@ def footage(films, numbers, count, width, height, outline=clip_render.looked_up)
     return degraded(clip_render.frames(films, numbers, count, width, height, outline=outline))
 
 
-def losses(model, kind, packed, pool, shape, constants, draw_footage):
-    """[9]: weighted sum of squared velocity errors, sum of weights, sum of cross entropies, their number, how many are
-    right; rows where the auxiliary heads are right, and all that show things: of shapes, of what is said. Then the
-    auxiliary loss. `draw_footage`: does what `footage` does. Nothing here waits for the GPU or depends on the values in
+def losses(model, kind, packed, pool, shape, constants, draw_footage, own_way):
+    """[11]: weighted sum of squared velocity errors, sum of weights, sum of cross entropies, their number, how many are
+    right; rows where the auxiliary heads are right, and all that show things: of shapes, of what is said; of the first
+    two those of latents that the model met itself. Then the auxiliary loss. `draw_footage`: does what `footage` does.
+    `own_way`: some latents are those that the model meets. Nothing here waits for the GPU or depends on the values in
     `packed`: it may become a CUDA graph."""
     size, frames = shape
     grid = clip_data.grid_of(*shape)
@@ -325,26 +327,47 @@ def losses(model, kind, packed, pool, shape, constants, draw_footage):
     if "vit" in grids:
         with torch.no_grad():
             drawn = draw_footage(*(packed[name] for name in ("films", "numbers", "count")), *size)
-            batch["seen"] = looked_at(drawn, size, *constants)
+            seen = looked_at(drawn, size, *constants)
+        batch["looked"] = model.vit_model(seen)
     if "context" in grids:
         batch["context"] = pool[kind][shape][0][packed["pool"]].float()
     if kind in PAINTS:
         target = pool[kind][shape][-2][packed["pool"]].float()
-        t = sample_times(len(target), device).view(-1, 1)
+        owners, facts = pool[kind][shape][-1][packed["pool"]], packed["facts"]
         given = grid[1] * grid[2] if kind == "i2v" else 0  # rows of the first picture
+        own = 0  # rows, the first, with latents that the model met itself
+        if kind in clip_rollout.KINDS:
+            painted = round(clip_rollout.PAINTED * len(target)) if own_way else 0
+            if painted:
+                met, met_times = clip_rollout.met(model, clip_rollout.chosen(batch, slice(painted)), grid,
+                                                  target[:painted], given)
+                own = len(met)
+            source = clip_rollout.sources(len(target), painted, device)
+            batch = clip_rollout.chosen(batch, source)
+            target, owners, facts = target[source], owners[source], facts[source]
+        t = sample_times(len(target), device).view(-1, 1)
         noise = torch.randn_like(target)
+        aim = noise - target
+        noisy = target + t.unsqueeze(-1) * aim
+        weights = emphasis(target, grid, owners)
+        if own:
+            t = torch.cat([met_times, t[own:]])
+            noisy = torch.cat([met, noisy[own:]])
+            aim = torch.cat([(met - target[:own]) / met_times.clamp(min=1e-3).unsqueeze(-1), aim[own:]])
+            # A request without its words has many results.
+            counted = (facts[:own, :1, 0] >= 0) * (met_times / clip_rollout.LEVEL).clamp(max=1).square()
+            weights = torch.cat([weights[:own] * counted.unsqueeze(-1), weights[own:]])
         batch["time"], batch["given"] = t, given
-        noisy = target + t.unsqueeze(-1) * (noise - target)
         batch["latent"] = torch.cat([target[:, :given], noisy[:, given:]], dim=1)
     hidden, velocity, states = model(batch, grid)
-    told = [torch.zeros((), device=device) for _ in range(9)]
+    told = [torch.zeros((), device=device) for _ in range(11)]
     auxiliary_loss = 0.0
     if kind in PAINTS:
-        error = (velocity.float() - (noise - target))[:, given:]
-        owners = pool[kind][shape][-1][packed["pool"]]
-        weights = emphasis(target, grid, owners)[:, given:]
-        told[0] = (weights * error.square()).sum()
-        told[1] = weights.sum() * error.shape[-1]
+        error = (velocity.float() - aim)[:, given:]
+        weights = weights[:, given:]
+        squares = weights * error.square()
+        told[0], told[1] = squares.sum(), weights.sum() * error.shape[-1]
+        told[9], told[10] = squares[:own].sum(), weights[:own].sum() * error.shape[-1]
         rows = owners.shape[1]
         asked = [(auxiliary.PAINTED, [state[:, -rows:][:, given:] for state in states], owners[:, given:])]
         if kind == "edit":
@@ -353,7 +376,7 @@ def losses(model, kind, packed, pool, shape, constants, draw_footage):
             asked.append((auxiliary.PICTURE, [state[:, :given] for state in states], owners[:, :given]))
         for heads, parts, of in asked:
             for name, layer in heads:
-                entropies, counted, *shares = auxiliary.judged(model.heads, name, layer, parts, of, packed["facts"])
+                entropies, counted, *shares = auxiliary.judged(model.heads, name, layer, parts, of, facts)
                 auxiliary_loss = auxiliary_loss + entropies / counted.clamp(min=1)
                 place = 5 + 2 * (name == "said")
                 told[place], told[place + 1] = told[place] + shares[0], told[place + 1] + shares[1]
@@ -398,16 +421,15 @@ def train_model(args, group, vae, clock, log):
                                    args.rows, group.rank, group.size), first, args.workers)
     torch.manual_seed(args.seed + first + 1000003 * group.rank)
     constants = [torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (lance.VIT_MEAN, lance.VIT_STD)]
-    tally, since, saved = Tally(device, SLOTS, ("shape", "said")), clock.seconds(), clock.seconds()
+    tally, since, saved = Tally(device, SLOTS, ("shape right", "said right", "met mse")), clock.seconds(), clock.seconds()
 
     def learn(key, inputs):
-        shape, kinds = key
+        shape, kinds, own_way = key
         squares, values, entropy, tokens, known = 0.0, 0.0, 0.0, 0.0, 0.0
         with mixed(device):
             for kind in kinds:
                 packed = {name: value for (of, name), value in inputs.items() if of == kind}
-                told, auxiliary_loss = losses(model, kind, packed, pool, shape, constants,
-                                               draw_footage)
+                told, auxiliary_loss = losses(model, kind, packed, pool, shape, constants, draw_footage, own_way)
                 tally.sums[kind] += told.detach()
                 squares, values = squares + told[0], values + told[1]
                 entropy, tokens = entropy + told[2], tokens + told[3]
@@ -422,7 +444,8 @@ def train_model(args, group, vae, clock, log):
         batch = next(steps)
         share = trapezoid(training.step, 400, behind, LEVEL)
         training.set_rates(args.rate * share, args.inner_rate * share)
-        take((batch["shape"], tuple(batch["batches"])),
+        own_way = args.start is not None or behind >= clip_rollout.BEGINS
+        take((batch["shape"], tuple(batch["batches"]), own_way),
              {(kind, name): value for kind, packed in batch["batches"].items() for name, value in packed.items()})
         training.step += 1
         if training.step % 500 == 0 or training.step in (1, 20, 100):

@@ -284,7 +284,7 @@ class Training:
 
 class Tally:
     """Sums per kind of sample, fetched from the GPU only when they are told. `shares`: names of what follows the five
-    that all have, each a number of rows that are right and one of all."""
+    that all have, two numbers each, of which the first is told as a share of the second."""
 
     def __init__(self, device, kinds, shares=()):
         self.shares = shares
@@ -300,7 +300,7 @@ class Tally:
                 told[f"{kind} ce"], told[f"{kind} right"] = entropy / tokens, right / tokens
             for name, part, whole in zip(self.shares, more[::2], more[1::2]):
                 if whole:
-                    told[f"{kind} {name} right"] = part / whole
+                    told[f"{kind} {name}"] = part / whole
             sums.zero_()
         return told
 

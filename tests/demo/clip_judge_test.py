@@ -462,6 +462,36 @@ class Drawing(unittest.TestCase):
         self.assertLess((exact[0] - quick[0]).abs().mean(), 0.01)
         self.assertLess((exact[1] - quick[1]).abs().mean(), 0.01)
 
+    def test_latents_that_a_painter_meets_lead_from_noise_to_the_right_ones(self):
+        try:
+            import clip_rollout
+            import torch
+        except (ImportError, OSError, ValueError) as error:
+            self.skipTest(f"torch: {error}")
+        target, given, off = torch.randn(5, 12, 48), 4, 0.25
+        batch = {"ids": torch.arange(7).view(7, 1), "mask": (torch.zeros(7, 1), torch.ones(2), torch.zeros(7, 2))}
+        starts = []
+
+        def painter(batch, grid):  # whose every clip is off by as much
+            latent, time = batch["latent"], batch["time"].unsqueeze(-1)
+            self.assertEqual(grid, (3, 2, 2))
+            self.assertTrue(torch.equal(latent[:, :given], target[:, :given]))
+            starts.extend([latent] if (time == 1).all() and not starts else [])
+            return None, (latent - target - off) / time
+
+        latents, times = clip_rollout.met(painter, clip_rollout.chosen(batch, slice(5)), (3, 2, 2), target, given)
+        self.assertEqual((*latents.shape, *times.shape), (15, 12, 48, 15, 1))
+        self.assertTrue(((times > 0) & (times <= 1)).all())
+        source = clip_rollout.sources(7, 5, "cpu")
+        self.assertEqual(source.tolist(), [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3 + [5, 6])
+        source, late = source[:15], times.unsqueeze(-1)
+        straight = late * starts[0][source] + (1 - late) * (target[source] + off)
+        self.assertLess((latents - straight)[:, given:].abs().max(), 1e-4)
+        self.assertTrue(torch.equal(latents[:, :given], target[source][:, :given]))
+        kept = times.view(5, 3)
+        self.assertTrue((kept.sort(dim=1).values.diff(dim=1) > 0).all())  # three of one way, at times of their own
+        self.assertEqual(clip_rollout.sources(3, 0, "cpu").tolist(), [0, 0, 1, 1, 2, 2])
+
 
 if __name__ == "__main__":
     result = unittest.main(exit=False).result
