@@ -43,20 +43,32 @@ inline bool can_chain() {
   return false;
 }
 
-// Launches a kernel that calls await_predecessors(), `chained` or as usual.
+struct Chaining {
+  bool chained = true;   // else as usual
+  unsigned cluster = 0;  // blocks of one; 0: there are none
+};
+
+// Launches a kernel that calls await_predecessors().
 template <typename... Parameters>
-void launch_chained(bool chained, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+void launch_chained(const Chaining& chaining, void (*kernel)(Parameters...), dim3 grid, dim3 block,
                     std::size_t shared_bytes, CUstream_st* stream, Parameters... parameters) {
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (chaining.chained && can_chain()) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (chaining.cluster > 0) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {chaining.cluster, 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = chained && can_chain() ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   cudaLaunchKernelEx(&config, kernel, parameters...);
 }
 

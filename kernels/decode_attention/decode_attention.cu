@@ -563,8 +563,8 @@ int launch_tiles(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const dim3 blocks(static_cast<unsigned>(args.kv_heads * parts),
                     static_cast<unsigned>(args.samples), static_cast<unsigned>(tiles));
   constexpr std::size_t kBytes = kWarps * kTile * kTileWidth * sizeof(float);
-  launch_chained(args.rows <= kChainedRows, attend_tile<T>, blocks, kThreads, kBytes, stream, args,
-                 parts);
+  launch_chained({args.rows <= kChainedRows}, attend_tile<T>, blocks, kThreads, kBytes, stream,
+                 args, parts);
   return parts;
 }
 
@@ -574,8 +574,8 @@ void launch_parts(const DecodeAttentionArgs& args, CUstream_st* stream) {
   const dim3 blocks(static_cast<unsigned>(args.kv_heads * slices), kParts,
                     static_cast<unsigned>(args.rows));
   const auto bytes = static_cast<std::size_t>(shared_bytes(args, kHeads));  // at most 42 KiB
-  launch_chained(args.rows <= kChainedRows, attend_part<T, kHeads, kCount>, blocks, kThreads, bytes,
-                 stream, args, static_cast<int>(lanes_of(args)));
+  launch_chained({args.rows <= kChainedRows}, attend_part<T, kHeads, kCount>, blocks, kThreads,
+                 bytes, stream, args, static_cast<int>(lanes_of(args)));
 }
 
 template <typename T, int kCount>
@@ -589,7 +589,7 @@ void launch(const DecodeAttentionArgs& args, CUstream_st* stream) {
   } else {
     launch_parts<T, kMostHeads, kCount>(args, stream);
   }
-  launch_chained(args.rows <= kChainedRows, join_parts<T>,
+  launch_chained({args.rows <= kChainedRows}, join_parts<T>,
                  dim3(static_cast<unsigned>(args.heads), static_cast<unsigned>(args.rows)),
                  kThreads, 0, stream, args, parts);
 }

@@ -115,7 +115,7 @@ void launch(const LinearRowArgs& args, CUstream_st* stream) {
   const bool few = args.inputs * static_cast<std::int64_t>(sizeof(W)) <= kFewWarpsBytes;
   const auto kernel = few ? linear_row_kernel<X, W, kCount, kRows, kFewWarps>
                           : linear_row_kernel<X, W, kCount, kRows, kManyWarps>;
-  launch_chained(true, kernel, static_cast<unsigned>(args.outputs),
+  launch_chained({}, kernel, static_cast<unsigned>(args.outputs),
                  (few ? kFewWarps : kManyWarps) * kWarp, 0, stream, args);
 }
 

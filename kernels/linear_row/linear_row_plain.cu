@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocks)
 template <typename T, int kHalves, Cut kCut>
 void launch_cut(const LinearRowArgs& args, CUstream_st* stream) {
   constexpr int kOutputs = kCut.tiles * kTile;
-  launch_chained(true, linear_plain_kernel<T, kHalves, kCut.tiles, kCut.warps, kCut.blocks>,
+  launch_chained({}, linear_plain_kernel<T, kHalves, kCut.tiles, kCut.warps, kCut.blocks>,
                  static_cast<unsigned>((args.outputs + kOutputs - 1) / kOutputs),
                  kCut.warps * kWarp, 0, stream, args);
 }

@@ -127,9 +127,77 @@ __device__ __forceinline__ void add_step(float (&sums)[kHalves][4], const Held<W
   }
 }
 
+// One row of bfloat16 as float16 times 2^exponent, which holds it exactly but for elements below
+// 2^-29 of its largest, and quantised weights become float16 in half the instructions.
+struct HalfRow {
+  const __half* x;  // in shared memory
+  float scale;      // 2^exponent
+};
+
+// Elements that a row may have, and the shared memory that it takes: a word for each warp, too.
+constexpr std::int64_t kMostOfHalfRow = 24576;
+constexpr int half_row_bytes(std::int64_t inputs) {
+  constexpr std::int64_t kWords = kWarp * sizeof(unsigned);
+  return static_cast<int>(inputs * static_cast<std::int64_t>(sizeof(__half)) + kWords);
+}
+
+// Two elements, not below 0, as bits: the larger of each pair.
+__device__ __forceinline__ unsigned larger_pair(const uint4& words) {
+  constexpr unsigned kMagnitudes = 0x7fff7fffu;
+  return __vmaxu2(__vmaxu2(words.x & kMagnitudes, words.y & kMagnitudes),
+                  __vmaxu2(words.z & kMagnitudes, words.w & kMagnitudes));
+}
+
+__device__ __forceinline__ unsigned times_power(unsigned pair, float power) {
+  return bits_of(__floats2half2_rn(__uint_as_float(pair << 16) * power,
+                                   __uint_as_float(pair & 0xffff0000u) * power));
+}
+
+// By all threads of a block. `room`: half_row_bytes(inputs).
+template <int kWarps>
+__device__ __forceinline__ HalfRow make_half_row(const __nv_bfloat16* x, int inputs, uint4* room) {
+  constexpr int kThreads = kWarps * kWarp, kHeld = 4;  // vectors in registers, of most rows all
+  const int vectors = inputs / 8, thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
+  const auto* from = reinterpret_cast<const uint4*>(x);
+  auto* mosts = reinterpret_cast<unsigned*>(room + vectors);
+  uint4 held[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int at = thread + i * kThreads;
+    held[i] = at < vectors ? from[at] : make_uint4(0, 0, 0, 0);
+  }
+  unsigned pair = 0;
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) pair = __vmaxu2(pair, larger_pair(held[i]));
+  for (int at = thread + kHeld * kThreads; at < vectors; at += kThreads)
+    pair = __vmaxu2(pair, larger_pair(from[at]));
+  unsigned most = __reduce_max_sync(kAllLanes, max(pair & 0xffffu, pair >> 16));
+  if (lane == 0) mosts[thread / kWarp] = most;
+  __syncthreads();
+  most = __reduce_max_sync(kAllLanes, lane < kWarps ? mosts[lane] : 0u);
+
+  // The largest becomes 2^14 to 2^15; of infinite ones the finite stay finite.
+  const int exponent = max(static_cast<int>(most >> 7) - 127 - 14, -126);
+  const float inverse = __uint_as_float(static_cast<unsigned>(127 - exponent) << 23);
+  const auto put = [&](int at, const uint4& words) {
+    room[at] = make_uint4(times_power(words.x, inverse), times_power(words.y, inverse),
+                          times_power(words.z, inverse), times_power(words.w, inverse));
+  };
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int at = thread + i * kThreads;
+    if (at < vectors) put(at, held[i]);
+  }
+  for (int at = thread + kHeld * kThreads; at < vectors; at += kThreads) put(at, from[at]);
+  __syncthreads();
+  return {reinterpret_cast<const __half*>(room),
+          __uint_as_float(static_cast<unsigned>(127 + exponent) << 23)};
+}
+
 // A warp takes every kWarps-th span of the block's rows, kStages of them on their way at once. No
-// warp waits for another before the end. kHalves eights of rows.
-template <typename X, typename W, int kWarps, int kStages, int kHalves>
+// warp waits for another before the end. kHalves eights of rows; kAsHalf: one of bfloat16, see
+// HalfRow.
+template <typename X, typename W, int kWarps, int kStages, int kHalves, bool kAsHalf>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const LinearRowArgs args) {
   let_next_start();
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile;  // output
@@ -171,16 +239,28 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
     }
     end_of_fetches();
   };
-  const auto load_step = [&](Held<X>(&to)[kHalves], int step) {
+  using Row = std::conditional_t<kAsHalf, __half, X>;
+  const Row* from[kHalves];
+  const auto load_step = [&](Held<Row>(&to)[kHalves], int step) {
     const int at = begin + step / kSteps * kStride + step % kSteps * kStep + place * kElements;
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) to[h] = load_x<X>(x[h] + at, at < inputs);
+    for (int h = 0; h < kHalves; ++h) to[h] = load_x<Row>(from[h] + at, at < inputs);
   };
 
   for (int span = 0; span < kStages; ++span) fetch_span(span);
   await_predecessors();
+  float row_scale = 1;
+  if constexpr (kAsHalf) {
+    extern __shared__ uint4 room[];
+    const HalfRow row = make_half_row<kWarps>(x[0], inputs, room);
+    from[0] = row.x;
+    row_scale = row.scale;
+  } else {
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) from[h] = x[h];
+  }
   float sums[kHalves][4] = {};
-  Held<X> rows[kSteps][kHalves];
+  Held<Row> rows[kSteps][kHalves];
   load_step(rows[0], 0);
 #pragma unroll 1
   for (int span = 0; span < spans; ++span) {
@@ -191,7 +271,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
     for (int s = 0; s < kSteps; ++s) {
       load_step(rows[(s + 1) % kSteps], kSteps * span + s + 1);
       const int at = column(four, s * kParts + place);
-      add_step<X, W, kHalves>(sums, {{stage[four][at]}}, {{stage[four + 8][at]}}, rows[s]);
+      add_step<Row, W, kHalves>(sums, {{stage[four][at]}}, {{stage[four + 8][at]}}, rows[s]);
     }
     __syncwarp();
     fetch_span(span + kStages);
@@ -214,16 +294,36 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sum += shared.parts[w][row][output];
-    finish(args, row, first + output, sum);
+    finish(args, row, first + output, sum * row_scale);
   }
+}
+
+// One row of bfloat16, of which a multiprocessor has room for two blocks.
+template <int kStaticBytes>
+bool takes_half_row(const LinearRowArgs& args) {
+  constexpr int kOfSystem = 1024;  // bytes of each block (CUDA C++ Programming Guide)
+  if (args.rows > 1 || args.inputs > kMostOfHalfRow) return false;
+  const int bytes = kStaticBytes + half_row_bytes(args.inputs) + kOfSystem;
+  return 2 * bytes <= device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
 }
 
 template <typename X, typename W, int kWarps, int kStages>
 void launch(const LinearRowArgs& args, CUstream_st* stream) {
   const auto blocks = static_cast<unsigned>((args.outputs + kTile - 1) / kTile);
-  const auto kernel = args.rows <= kEight ? linear_tiles_kernel<X, W, kWarps, kStages, 1>
-                                          : linear_tiles_kernel<X, W, kWarps, kStages, 2>;
-  launch_chained(true, kernel, blocks, kWarps * kWarp, 0, stream, args);
+  if constexpr (std::is_same_v<X, __nv_bfloat16>) {
+    constexpr int kRing = kWarps * kStages * kTile * kVectors * static_cast<int>(sizeof(uint4));
+    if (takes_half_row<kRing>(args)) {
+      const auto kernel = linear_tiles_kernel<X, W, kWarps, kStages, 1, true>;
+      const int bytes = half_row_bytes(args.inputs);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           half_row_bytes(kMostOfHalfRow));
+      return launch_chained({}, kernel, blocks, kWarps * kWarp, static_cast<std::size_t>(bytes),
+                            stream, args);
+    }
+  }
+  const auto kernel = args.rows <= kEight ? linear_tiles_kernel<X, W, kWarps, kStages, 1, false>
+                                          : linear_tiles_kernel<X, W, kWarps, kStages, 2, false>;
+  launch_chained({}, kernel, blocks, kWarps * kWarp, 0, stream, args);
 }
 
 template <typename X, typename W>

@@ -1,4 +1,5 @@
 #include "kernels/device_chain.cuh"
+#include "kernels/device_norm_rope.cuh"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "kernels/row_sets.h"
 
@@ -6,63 +7,6 @@ namespace diptych::kernels {
 namespace {
 
 constexpr std::int64_t kMaxHeads = 65536;
-
-// The two halves of a head that one lane holds: kItems vectors of kCount elements each.
-template <typename T, int kCount>
-struct Halves {
-  // 16-byte vectors cover half a head of 256 with 32 lanes; single elements need 4 each.
-  static constexpr int kItems = kCount == 1 ? 4 : 1;
-  Vector<T, kCount> low[kItems], high[kItems];
-};
-
-// What they are multiplied with.
-template <typename T, int kCount>
-struct Factors {
-  static constexpr int kItems = Halves<T, kCount>::kItems;
-  Vector<T, kCount> low[kItems], high[kItems];  // the norm's weights
-  Vector<float, kCount> cos[kItems], sin[kItems];
-};
-
-struct Geometry {
-  int lane, lanes, half;
-};
-
-template <typename T, int kCount, typename Body>
-__device__ __forceinline__ void for_items(const Geometry& g, const Body& body) {
-#pragma unroll
-  for (int i = 0; i < Halves<T, kCount>::kItems; ++i) {
-    const int at = (g.lane + i * g.lanes) * kCount;
-    if (at < g.half) body(i, at);
-  }
-}
-
-template <typename T, bool kEveryStep>
-__device__ __forceinline__ float step(float value) {
-  if constexpr (kEveryStep) return rounded<T>(value);
-  return value;
-}
-
-// The _rn products and sums keep the compiler from fusing them: one rounding each, as the
-// reference.
-template <typename T, int kCount, bool kEveryStep>
-__device__ __forceinline__ void norm_and_rotate(Halves<T, kCount>& x, const Geometry& g,
-                                                const Factors<T, kCount>& factors, float scale) {
-  for_items<T, kCount>(g, [&](int i, int) {
-    const Vector<float, kCount>&c = factors.cos[i], &s = factors.sin[i];
-    const auto normed = [&](T value, T w) {
-      const float unit = step<T, kEveryStep>(__fmul_rn(widen(value), scale));
-      return step<T, kEveryStep>(__fmul_rn(unit, widen(w)));
-    };
-    const auto product = [](float a, float b) { return step<T, kEveryStep>(__fmul_rn(a, b)); };
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      const float low = normed(x.low[i].at[j], factors.low[i].at[j]);
-      const float high = normed(x.high[i].at[j], factors.high[i].at[j]);
-      x.low[i].at[j] = round_to<T>(__fsub_rn(product(low, c.at[j]), product(high, s.at[j])));
-      x.high[i].at[j] = round_to<T>(__fadd_rn(product(high, c.at[j]), product(low, s.at[j])));
-    }
-  });
-}
 
 // Where a k or v head of this row belongs in the cache.
 template <typename T>
@@ -86,19 +30,6 @@ __device__ __forceinline__ T* place_of_head(const QkNormRopeArgs& args, std::int
   if (head < heads + kv_heads)
     return cache_place<T>(args, args.keys, args.key_stride, row, head - heads);
   return cache_place<T>(args, args.values, args.value_stride, row, head - heads - kv_heads);
-}
-
-template <typename T, int kCount>
-__device__ __forceinline__ float sum_squares(const Halves<T, kCount>& x, const Geometry& g) {
-  float squares = 0;
-  for_items<T, kCount>(g, [&](int i, int) {
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      const float low = widen(x.low[i].at[j]), high = widen(x.high[i].at[j]);
-      squares += low * low + high * high;
-    }
-  });
-  return squares;
 }
 
 // One row per block; `lanes` neighbouring lanes (a power of two up to 32) share a head.
@@ -176,7 +107,7 @@ void launch(const QkNormRopeArgs& args, CUstream_st* stream) {
   const auto rows = static_cast<unsigned>(routed_rows(args));
   const auto kernel = args.round_every_step ? qk_norm_rope_kernel<T, kCount, true>
                                             : qk_norm_rope_kernel<T, kCount, false>;
-  launch_chained(rows <= kChainedRows, kernel, rows, threads, 0, stream, args, lanes);
+  launch_chained({rows <= kChainedRows}, kernel, rows, threads, 0, stream, args, lanes);
 }
 
 bool vectorised(const QkNormRopeArgs& args) {

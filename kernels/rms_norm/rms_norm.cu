@@ -194,7 +194,7 @@ template <typename T, int kCount, int kHeld>
 void launch(const RmsNormArgs& args, const dim3& grid, const dim3& block, CUstream_st* stream) {
   const auto kernel = args.scales != nullptr ? rms_norm_kernel<T, kCount, kHeld, true>
                                              : rms_norm_kernel<T, kCount, kHeld, false>;
-  launch_chained(routed_rows(args) <= kChainedRows, kernel, grid, block, 0, stream, args);
+  launch_chained({routed_rows(args) <= kChainedRows}, kernel, grid, block, 0, stream, args);
 }
 
 template <typename T, int kCount>

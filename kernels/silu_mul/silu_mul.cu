@@ -173,7 +173,7 @@ void launch_held(const SiluMulArgs& args, CUstream_st* stream) {
   const auto rows = static_cast<unsigned>(args.rows), block = static_cast<unsigned>(threads);
   const auto kernel = vectors <= threads * kHeld ? silu_mul_quantised_kernel<T, kCount, true>
                                                  : silu_mul_quantised_kernel<T, kCount, false>;
-  launch_chained(args.rows <= kChainedRows, kernel, rows, block, 0, stream, args);
+  launch_chained({args.rows <= kChainedRows}, kernel, rows, block, 0, stream, args);
 }
 
 template <typename T, int kCount>
@@ -192,7 +192,7 @@ void launch(const SiluMulArgs& args, CUstream_st* stream) {
     return;
   }
   const Grid grid = grid_of(args.inner, kCount);
-  launch_chained(args.rows <= kChainedRows, silu_mul_kernel<T, kCount>,
+  launch_chained({args.rows <= kChainedRows}, silu_mul_kernel<T, kCount>,
                  static_cast<unsigned>(args.rows * grid.chunks),
                  static_cast<unsigned>(grid.threads), 0, stream, args,
                  static_cast<unsigned>(grid.chunks));

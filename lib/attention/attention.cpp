@@ -165,6 +165,12 @@ LinearOperand AttentionBackend::forward_rows(const AttentionCall& call, Quantiza
   return {forward(call).flatten(1), {}};
 }
 
+LinearOperand AttentionBackend::forward_projected(const QkNormRope& rope, AttentionCall call,
+                                                  Quantization format, KernelPolicy kernels) const {
+  call.q = qk_norm_rope(rope, kernels);
+  return forward_rows(call, format);
+}
+
 std::optional<std::string> AttentionBackend::unsupported(const AttentionCall& call) const {
   return kind_unsupported(kind_of(call));
 }

@@ -11,6 +11,7 @@
 
 #include "lib/attention/lengths.h"
 #include "lib/ops/linear_operand.h"
+#include "lib/ops/ops.h"
 #include "lib/tensor/types.h"
 
 namespace diptych {
@@ -69,6 +70,10 @@ class AttentionBackend {
   // The same as rows of a linear layer, [total_q, heads * head_dim]: quantised where the layer
   // takes quantised rows (`format`) and the backend makes them, else plain.
   virtual LinearOperand forward_rows(const AttentionCall& call, Quantization format) const;
+  // The same of rows whose q, keys and values qk_norm_rope(rope) makes: `call` is without q, and
+  // its keys are rope's.
+  virtual LinearOperand forward_projected(const QkNormRope& rope, AttentionCall call,
+                                          Quantization format, KernelPolicy kernels) const;
   // Whether forward() reads the lengths of keys on the device. Then a CUDA graph of it can be
   // replayed with other lengths of the same capacity.
   virtual bool reads_lengths_on_device() const { return false; }

@@ -19,6 +19,7 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rms_norm_rope/rms_norm_rope.h"
 #include "kernels/rms_norm_silu/rms_norm_silu.h"
+#include "kernels/rope_attention/rope_attention.h"
 #include "kernels/routed_linear/routed_linear.h"
 #include "kernels/silu_mul/silu_mul.h"
 #include "lib/ops/ops.h"
@@ -41,6 +42,7 @@ void launch(const kernels::RmsNormArgs& args, at::Device device);
 void launch(const kernels::SiluMulArgs& args, at::Device device);
 void launch(const kernels::QkNormRopeArgs& args, at::Device device);
 void launch(const kernels::DecodeAttentionArgs& args, at::Device device);
+void launch(const kernels::RopeAttentionArgs& args, at::Device device);
 void launch(const kernels::HopperAttentionArgs& args, at::Device device);
 void launch(const kernels::HopperFp8AttentionArgs& args, at::Device device);
 void launch(const kernels::GroupNormTableArgs& args, at::Device device);
@@ -62,6 +64,7 @@ bool has_conv3d(at::Device device);
 bool has_gated_linear(at::Device device);
 bool has_hopper_attention(at::Device device);
 bool has_int8_linear(at::Device device);
+bool has_rope_attention(at::Device device);
 // How many tiles that one computes at a time on the device, whose index must be set; 0: it has no
 // code for it.
 std::int64_t routed_linear_tiles(at::Device device);

@@ -64,6 +64,16 @@ void launch(const kernels::DecodeAttentionArgs& args, at::Device device) {
                  kernels::decode_attention);
 }
 
+void launch(const kernels::RopeAttentionArgs& args, at::Device device) {
+  launch_checked("rope_attention", args, device, kernels::rope_attention_unsupported,
+                 kernels::rope_attention);
+}
+
+bool has_rope_attention(at::Device device) {
+  static PerDevice<bool> has;
+  return has.get(device, kernels::rope_attention_runs_here);
+}
+
 void launch(const kernels::HopperAttentionArgs& args, at::Device device) {
   launch_checked("hopper_attention", args, device, kernels::hopper_attention_unsupported,
                  kernels::hopper_attention);

@@ -47,6 +47,10 @@ void launch(const kernels::QkNormRopeArgs&, at::Device device) {
 void launch(const kernels::DecodeAttentionArgs&, at::Device device) {
   refuse("decode_attention", device);
 }
+void launch(const kernels::RopeAttentionArgs&, at::Device device) {
+  refuse("rope_attention", device);
+}
+
 void launch(const kernels::HopperAttentionArgs&, at::Device device) {
   refuse("hopper_attention", device);
 }
@@ -90,6 +94,9 @@ void launch(const kernels::Int8LinearArgs&, at::Device device) {
   refuse("linear", device);
 }
 bool has_int8_linear(at::Device) {
+  return false;
+}
+bool has_rope_attention(at::Device) {
   return false;
 }
 bool has_hopper_attention(at::Device) {

@@ -119,6 +119,20 @@ std::optional<std::string> decode_attention_unsupported(std::int64_t heads, std:
                                                         std::int64_t head_dim,
                                                         at::ScalarType dtype);
 
+// What a step of a text needs between two projections.
+struct RopeAttention {
+  QkNormRope rope;
+  // As in DecodeAttention, over rope's keys and values: each sample's rows are its last keys.
+  Tensor key_count, query_starts;
+  double scale = 0;
+  bool causal = false;
+  std::int64_t most_rows = 0;
+};
+// qk_norm_rope() and decode_attention() of its rows -> [rows, heads, head_dim]. By one kernel for
+// few rows of one sample in 16 bits (kernels/rope_attention, compute capability 9.0), which rounds
+// the weights of attention to the dtype and traps where a row's slot is not that of its key.
+Tensor rope_attention(const RopeAttention& args, KernelPolicy policy);
+
 // theta^(-2j / head_dim), j < head_dim / 2: float32 [head_dim / 2], computed on the CPU, so every
 // device gets the same bits. head_dim even.
 Tensor rope_frequencies(std::int64_t head_dim, double theta);

@@ -7,7 +7,7 @@
 namespace diptych {
 namespace {
 
-constexpr const char* kOp = "qk_norm_rope";
+constexpr const char *kOp = "qk_norm_rope", *kFused = "rope_attention";
 
 void check_cache(const char* name, const Tensor& cache, const QkNormRope& args) {
   TORCH_CHECK(cache.defined() && cache.dim() == 4, "[", kOp, "] ", name,
@@ -154,6 +154,36 @@ kernels::QkNormRopeArgs kernel_args(const QkNormRope& from, const Tensor& q) {
   return args;
 }
 
+// Of all rows by one set of weights, or nothing.
+std::optional<kernels::RopeAttentionArgs> fused_args(const RopeAttention& from, const Tensor& out) {
+  QkNormRope rope = from.rope;
+  std::erase_if(rope.routes, [](const QkNormRoute& route) { return route.rows.count == 0; });
+  if (rope.routes.size() != 1 || rope.keys.size(0) != 1) return std::nullopt;
+  kernels::RopeAttentionArgs args;
+  args.rope = kernel_args(rope, out);
+  args.key_count = from.key_count.const_data_ptr<std::int32_t>();
+  args.out = out.data_ptr();
+  args.scale = static_cast<float>(from.scale);
+  args.causal = from.causal;
+  return args;
+}
+
+void check_arguments(const RopeAttention& args) {
+  check_arguments(args.rope);
+  ops::check_table(kFused, "key_count", args.key_count, at::kInt, {args.rope.keys.size(0)},
+                   args.rope.qkv);
+  TORCH_CHECK(args.scale > 0, "[", kFused, "] scale is ", args.scale, ", expected > 0");
+}
+
+bool takes_one_kernel([[maybe_unused]] const kernels::RopeAttentionArgs& args,
+                      [[maybe_unused]] at::Device device) {
+#if DIPTYCH_HAVE_CUDA
+  return ops::has_rope_attention(device) && kernels::rope_attention_unsupported(args) == nullptr;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy) {
@@ -163,6 +193,23 @@ Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy) {
   const Tensor q = empty_q(args);
   ops::launch(kernel_args(args, q), args.qkv.device());
   return q;
+}
+
+Tensor rope_attention(const RopeAttention& args, KernelPolicy policy) {
+  check_arguments(args);
+  if (ops::takes_kernel(kFused, args.rope.qkv, policy)) {
+    const at::Device device = args.rope.qkv.device();
+    const Tensor out = empty_q(args.rope);
+    const auto call = fused_args(args, out);
+    if (call && takes_one_kernel(*call, device)) {
+      ops::launch(*call, device);
+      return out;
+    }
+  }
+  return decode_attention(
+      {qk_norm_rope(args.rope, policy), args.rope.keys, args.rope.values, args.key_count,
+       args.query_starts, args.scale, args.causal, args.most_rows},
+      policy);
 }
 
 }  // namespace diptych

@@ -135,6 +135,7 @@ TEST_CASE("quantised weights meet a few rows") {
   check_linear_row_quantised(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
   check_linear_row_alone(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
   check_linear_row_of_infinities(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
+  check_linear_row_of_powers(on_gpu<kernels::LinearRowArgs>(kernels::linear_row));
 }
 
 TEST_CASE("weights of 16 bits meet several rows") {

@@ -91,6 +91,17 @@ kernels::LinearRowArgs args_of(const Call& call, const Tensor& y) {
   return args;
 }
 
+// [rows, outputs], and nothing around them is written.
+Tensor products_of(const Runner<kernels::LinearRowArgs>& kernel, const Call& call,
+                   at::ScalarType dtype) {
+  const Field y = make_field(call.x.size(0), call.weight.size(0), Layout::packed,
+                             at::TensorOptions(dtype).device(kernel.device));
+  kernel.run(args_of(call, y.rows));
+  const Tensor rows = y.rows.clone();
+  CHECK(is_untouched_around(y, at::arange(rows.size(0))));
+  return rows;
+}
+
 // Rounded once, and sums of float32 in some order.
 void check_near(const Tensor& found, const Tensor& expected, at::ScalarType dtype) {
   const double step = dtype == at::kFloat ? 2e-6 : dtype == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
@@ -191,12 +202,7 @@ void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel) {
 void check_linear_row_plain(const Runner<kernels::LinearRowArgs>& kernel) {
   at::Generator generator = at::detail::createCPUGenerator(34);
   const auto run = [&](const Call& call, at::ScalarType dtype) {
-    const Field y = make_field(call.x.size(0), call.weight.size(0), Layout::packed,
-                               at::TensorOptions(dtype).device(kernel.device));
-    kernel.run(args_of(call, y.rows));
-    const Tensor rows = y.rows.clone();
-    CHECK(is_untouched_around(y, at::arange(rows.size(0))));
-    return rows;
+    return products_of(kernel, call, dtype);
   };
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     // Less than a warp's piece, parts of pieces and tiles, every warp of a block and one turn more,
@@ -227,6 +233,32 @@ void check_linear_row_plain(const Runner<kernels::LinearRowArgs>& kernel) {
         call.x.select(0, 0).fill_(std::numeric_limits<double>::infinity());
         CHECK(at::equal(run(call, dtype).narrow(0, 1, rows - 1), all.narrow(0, 1, rows - 1)));
       }
+    }
+  }
+}
+
+void check_linear_row_of_powers(const Runner<kernels::LinearRowArgs>& kernel) {
+  at::Generator generator = at::detail::createCPUGenerator(34);
+  for (const Kind& kind : kKinds) {
+    if (kind.coded_rows) continue;
+    // The widest that is held in shared memory, and more.
+    for (const std::int64_t inputs : {16, 4096, 24576, 24592}) {
+      if (kernel.device.is_cpu() && inputs > 4096) continue;
+      CAPTURE(kind.name);
+      CAPTURE(inputs);
+      Call call = make_call(generator, kind, 1, {inputs, 21}, at::kBFloat16, kernel.device);
+      const Tensor bias = call.bias.clone(), x = call.x;
+      call.bias.zero_();
+      const auto products = [&] { return products_of(kernel, call, at::kBFloat16); };
+      const Tensor y = products();
+      for (const double power : {0x1p90, 0x1p20, 0x1p-60, 0x1p-90}) {
+        CAPTURE(power);
+        call.x = x * power;
+        CHECK(at::equal(products(), y * power));
+      }
+      call.x = at::zeros_like(x);
+      call.bias = bias;
+      CHECK(at::equal(products()[0], bias));
     }
   }
 }

@@ -11,6 +11,7 @@ TEST_CASE("the reference multiplies quantised weights as float64 does") {
   check_linear_row_quantised(reference);
   check_linear_row_alone(reference);
   check_linear_row_of_infinities(reference);
+  check_linear_row_of_powers(reference);
 }
 
 TEST_CASE("the reference multiplies several rows of 16 bits as float64 does") {

@@ -6,6 +6,7 @@
 #include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
 #include "tests/ops/rms_norm_silu_cases.h"
+#include "tests/ops/rope_attention_cases.h"
 #include "tests/ops/row_chain_cases.h"
 #include "tests/ops/tuned_cases.h"
 
@@ -132,6 +133,12 @@ TEST_CASE("every choice of a tuning gives the products and norms of the referenc
 TEST_CASE("decode_attention on the GPU agrees with the kernel's reference") {
   check_decode_attention(kGpu, KernelPolicy::strict);
   check_decode_attention(kGpu, KernelPolicy::reference);
+}
+TEST_CASE("rope_attention on the GPU agrees with the kernel's reference") {
+  for (const KernelPolicy policy : {KernelPolicy::strict, KernelPolicy::reference}) {
+    check_rope_attention(kGpu, policy);
+    check_rope_attention_of_samples(kGpu, policy);
+  }
 }
 TEST_CASE("the kernels give what Python recorded") {
   check_recorded(kGpu, KernelPolicy::strict);

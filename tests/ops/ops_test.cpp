@@ -9,6 +9,7 @@
 #include "tests/ops/product_cases.h"
 #include "tests/ops/quantized_cases.h"
 #include "tests/ops/rms_norm_silu_cases.h"
+#include "tests/ops/rope_attention_cases.h"
 #include "tests/ops/row_chain_cases.h"
 
 using namespace diptych;
@@ -135,6 +136,10 @@ TEST_CASE("a tuning is taken for rows in bfloat16 alone, in which it was measure
 TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
   check_decode_attention(kCpu, KernelPolicy::automatic);
   check_decode_attention_arguments();
+}
+TEST_CASE("rope_attention by two ops agrees with the kernel's reference") {
+  check_rope_attention(kCpu, KernelPolicy::automatic);
+  check_rope_attention_of_samples(kCpu, KernelPolicy::automatic);
 }
 TEST_CASE("the ops in ATen give what Python recorded") {
   check_recorded(kCpu, KernelPolicy::automatic);

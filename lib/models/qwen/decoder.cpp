@@ -51,26 +51,20 @@ QkNormRope rope_args(const Tensor& qkv, std::int64_t heads, const QwenLayer& lay
   return args;
 }
 
-// Stores keys and values. -> q [rows, heads, head_dim]
-Tensor project_qkv(const LinearOperand& h, const QwenLayer& layer, const QwenRows& rows,
-                   const QwenConfig& c, const std::pair<Tensor, Tensor>& cache,
-                   const Kernels& kernels) {
+// Stores keys and values, and attends -> [rows, heads * head_dim], as o_proj takes it
+LinearOperand attend(const LinearOperand& h, const QwenLayer& layer, const QwenRows& rows,
+                     const QwenConfig& c, const std::pair<Tensor, Tensor>& cache,
+                     const AttentionBackend& attention, Quantization projections,
+                     const Kernels& kernels) {
   const Tensor qkv = project(h, layer.qkv_proj, layer, "qkv_proj", kernels, layer.qkv_bias);
-  QkNormRope args = rope_args(qkv, c.num_attention_heads, layer, rows, c);
-  std::tie(args.keys, args.values) = cache;
-  return qk_norm_rope(args, kernels);
-}
-
-// -> [rows, heads * head_dim], as o_proj takes it
-LinearOperand attend(const Tensor& q, const QwenRows& rows, const std::pair<Tensor, Tensor>& cache,
-                     const AttentionBackend& attention, Quantization projections) {
-  const LaunchLabel label("attention");
+  QkNormRope rope = rope_args(qkv, c.num_attention_heads, layer, rows, c);
   const std::int64_t sequences = rows.lengths->samples();
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  return attention.forward_rows(
-      {q, cache.first.narrow(0, 0, sequences), cache.second.narrow(0, 0, sequences), rows.lengths,
-       rows.causal, scale},
-      projections);
+  rope.keys = cache.first.narrow(0, 0, sequences);
+  rope.values = cache.second.narrow(0, 0, sequences);
+  const LaunchLabel label("attention");
+  const double scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  return attention.forward_projected(
+      rope, {{}, rope.keys, rope.values, rows.lengths, rows.causal, scale}, projections, kernels);
 }
 
 // silu(gate) * up -> [rows, intermediate], in that format
@@ -126,8 +120,8 @@ Tensor QwenDecoder::forward(const QwenRows& rows, Tensor x, const KvCache& cache
     if (may_stop) check_interrupted();
     const QwenLayer& layer = layers[i];
     const auto keys_and_values = cached(cache, i, rows);
-    const Tensor q = project_qkv(h, layer, rows, config, keys_and_values, kernels);
-    const LinearOperand attended = attend(q, rows, keys_and_values, attention, quantization);
+    const LinearOperand attended =
+        attend(h, layer, rows, config, keys_and_values, attention, quantization, kernels);
     const Tensor out = project(attended, layer.o_proj, layer, "o_proj", kernels);
     h = add_rms_norm_(x, out, norm_of(layer.post_attention_layernorm, count), eps, format, kernels);
     const Tensor down =

@@ -73,10 +73,10 @@ std::pair<Tensor, Tensor> cached(const MotPlan& plan, const KvCache& cache, std:
           cache.values(index).narrow(0, plan.first_cache_row, plan.cache_rows)};
 }
 
-// Puts keys and values of all rows in their place. -> q [rows, heads, head_dim]
-Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
-                   const QwenConfig& c, const Tensor& keys, const Tensor& values,
-                   const Kernels& kernels) {
+// What makes q and puts keys and values of all rows in their place.
+QkNormRope project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
+                       const QwenConfig& c, const Tensor& keys, const Tensor& values,
+                       const Kernels& kernels) {
   const auto [gen_rows, und_rows] = row_sets(plan);
   QkNormRope args;
   args.qkv = project(h, layer, plan, &QwenLayer::qkv_proj, &QwenLayer::qkv_bias, kernels);
@@ -92,7 +92,7 @@ Tensor project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan&
   args.head_dim = c.head_dim;
   args.eps = c.rms_norm_eps;
   args.rounding = plan.rounding;
-  return qk_norm_rope(args, kernels);
+  return args;
 }
 
 // Those of other ranks are there afterwards, too, of the heads that this one attends to.
@@ -102,8 +102,11 @@ void exchange(const MotPlan& plan, const Tensor& keys, const Tensor& values) {
                        plan.all_slots);
 }
 
+double scale_of(std::int64_t head_dim) {
+  return 1 / std::sqrt(static_cast<double>(head_dim));
+}
 double scale_of(const Tensor& q) {
-  return 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  return scale_of(q.size(-1));
 }
 
 // Of ranks that have all rows of a part of the heads each: what one attends with.
@@ -154,13 +157,19 @@ MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tens
           part(parts.und, plan.und, mot_families::kUnd)};
 }
 
+// Understanding rows alone -> [rows, heads * head_dim], as the projection may take them
+LinearOperand attend_text(const QkNormRope& rope, const MotPlan& plan,
+                          const AttentionBackend& attention, Quantization projections,
+                          const Kernels& kernels) {
+  const LaunchLabel label(LaunchName{mot_families::kAttention, mot_families::kUnd});
+  return attention.forward_projected(
+      rope, {{}, rope.keys, rope.values, &plan.und, plan.causal, scale_of(rope.head_dim)},
+      projections, kernels);
+}
+
 // -> [rows, hidden]. What attention gave is gone by then.
-Tensor project_attended(Tensor q, const MotLayer& layer, const MotPlan& plan, const Tensor& keys,
-                        const Tensor& values, const AttentionBackend& attention,
-                        Quantization projections, const Kernels& kernels,
-                        const std::function<void(const MotOperands&)>& seen) {
-  const MotOperands attended = attend(std::move(q), plan, keys, values, attention, projections);
-  if (seen) seen(attended);
+Tensor project_attended(MotOperands attended, const MotLayer& layer, const MotPlan& plan,
+                        const Kernels& kernels) {
   const Tensor y = empty_product(layer, plan, &QwenLayer::o_proj);
   const MotRows parts = plan.split(y);
   if (parts.gen.defined()) {
@@ -229,23 +238,31 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
     if (may_stop) check_interrupted();
     const auto [keys, values] = cached(plan, cache, i);
     const MotLayer& layer = layers.acquire(i, needed);
-    // Keys and values of both kinds of rows are in place before either attends.
-    Tensor q = project_qkv(h, layer, plan, config, keys, values, kernels);
-    if (plan.share) exchange(plan, keys, values);
+    QkNormRope rope = project_qkv(h, layer, plan, config, keys, values, kernels);
     const bool last = i + 1 == layers.size();
     // From here on, of the last layer, only the wanted rows.
     const MotPlan& rest = last ? wanted : plan;
-    if (rest.rows() == 0) {
-      layers.release();
-      return {};
+    MotOperands attended;
+    if (rest.und_rows == plan.rows() && !plan.share && !observer) {
+      attended.und = attend_text(rope, plan, attention, quantization, kernels);
+    } else {
+      // Keys and values of both kinds of rows are in place before either attends.
+      Tensor q = qk_norm_rope(rope, kernels);
+      rope = {};
+      if (plan.share) exchange(plan, keys, values);
+      if (rest.rows() == 0) {
+        layers.release();
+        return {};
+      }
+      std::function<void(const MotOperands&)> seen;
+      if (observer) seen = show_attention(observer, i, plan.split(q), config);
+      attended = attend(std::move(q), rest, keys, values, attention, quantization);
+      if (seen) seen(attended);
     }
     if (last) x = x.narrow(0, 0, rest.rows());
-    std::function<void(const MotOperands&)> seen;
-    if (observer) seen = show_attention(observer, i, plan.split(q), config);
-    const Tensor attended = project_attended(std::move(q), layer, rest, keys, values, attention,
-                                             quantization, kernels, seen);
-    h = add_rms_norm_(x, attended, norms(rest, layer, &QwenLayer::post_attention_layernorm), eps,
-                      format, kernels);
+    const Tensor out = project_attended(std::move(attended), layer, rest, kernels);
+    h = add_rms_norm_(x, out, norms(rest, layer, &QwenLayer::post_attention_layernorm), eps, format,
+                      kernels);
     const Tensor down = feed_forward(h, layer, rest, format, kernels);
     const auto next = last ? norms(rest, norm_gen, norm)
                            : norms(rest, layers[i + 1], &QwenLayer::input_layernorm);
@@ -265,7 +282,8 @@ MotProductRows MotBackbone::product_rows(const MotPlan& plan, const Tensor& x, c
   MotProductRows rows;
   rows.hidden = rms_norm(x, norms(plan, layer, &QwenLayer::input_layernorm), config.rms_norm_eps,
                          format, kernels);
-  rows.q = project_qkv(rows.hidden, layer, plan, config, keys, values, kernels);
+  rows.q =
+      qk_norm_rope(project_qkv(rows.hidden, layer, plan, config, keys, values, kernels), kernels);
   rows.attended = quantize_rows(rows.q.flatten(1), format, kernels);
   if (plan.share && plan.share->by_heads())
     rows.by_heads = rows_by_heads(plan.split(rows.q), *plan.share);

@@ -32,10 +32,24 @@ BlockAttention::BlockAttention(const AttentionKind& kind, KernelPolicy kernels)
   if (!attention_unsupported(kFlash, kind)) flash_ = make_attention(kFlash, kind.device);
 }
 
-Tensor BlockAttention::forward(const AttentionCall& call) const {
+bool BlockAttention::takes_flash(const AttentionCall& call) const {
   const AttentionLengths& lengths = *call.lengths;
   const bool fills_device = call.causal && lengths.total_q > kMostMaskedRows;
-  if (flash_ && (lengths.max_q > kMostSplitQueries || fills_device)) return flash_->forward(call);
+  return flash_ && (lengths.max_q > kMostSplitQueries || fills_device);
+}
+
+LinearOperand BlockAttention::forward_projected(const QkNormRope& rope, AttentionCall call,
+                                                Quantization format, KernelPolicy kernels) const {
+  if (takes_flash(call)) return AttentionBackend::forward_projected(rope, call, format, kernels);
+  const AttentionLengths& lengths = *call.lengths;
+  const Tensor rows = rope_attention(
+      {rope, lengths.k_device, lengths.cu_q, call.scale, call.causal, lengths.max_q}, kernels);
+  return {rows.flatten(1), {}};
+}
+
+Tensor BlockAttention::forward(const AttentionCall& call) const {
+  const AttentionLengths& lengths = *call.lengths;
+  if (takes_flash(call)) return flash_->forward(call);
   return decode_attention({call.q, call.k, call.v, lengths.k_device, lengths.cu_q, call.scale,
                            call.causal, lengths.max_q},
                           kernels_);

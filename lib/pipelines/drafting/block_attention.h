@@ -26,8 +26,12 @@ class BlockAttention final : public AttentionBackend {
   }
   bool reads_lengths_on_device() const override { return true; }
   Tensor forward(const AttentionCall& call) const override;
+  LinearOperand forward_projected(const QkNormRope& rope, AttentionCall call, Quantization format,
+                                  KernelPolicy kernels) const override;
 
  private:
+  bool takes_flash(const AttentionCall& call) const;
+
   KernelPolicy kernels_;
   std::unique_ptr<AttentionBackend> flash_;  // null: it does not take this kind
 };

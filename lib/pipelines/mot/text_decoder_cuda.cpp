@@ -31,6 +31,10 @@ class GraphAttention final : public AttentionBackend {
   Tensor forward(const AttentionCall& call) const override {
     return decode_attention({call.q, call.k, call.v, key_count_, {}, call.scale}, kernels_);
   }
+  LinearOperand forward_projected(const QkNormRope& rope, AttentionCall call, Quantization,
+                                  KernelPolicy kernels) const override {
+    return {rope_attention({rope, key_count_, {}, call.scale}, kernels).flatten(1), {}};
+  }
 
  private:
   Tensor key_count_;
