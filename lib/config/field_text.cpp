@@ -117,9 +117,11 @@ std::string field_text(const Field& field, const YamlNode& node, std::string_vie
   const auto* list = std::get_if<TextListSlot>(&field.slot);
   if (list != nullptr && node.kind == YamlNode::Kind::sequence) {
     std::vector<std::string> texts;
-    for (const YamlNode& text : node.items) texts.push_back(scalar_text(text, path));
+    for (const YamlNode& text : node.items)
+      texts.push_back(list->exact ? written_text(text, path) : scalar_text(text, path));
     return list->exact ? list_text(texts) : fmt::format("{}", fmt::join(texts, ";"));
   }
+  if (list != nullptr && list->exact) return written_text(node, path);
   if (std::holds_alternative<IntervalSlot>(field.slot)) return interval_text(node, path);
   if (std::holds_alternative<BoolSlot>(field.slot)) return truth_text(node, path);
   if (const auto* added = std::get_if<AddedWeightsSlot>(&field.slot))

@@ -285,6 +285,8 @@ struct Assign {
       std::erase(texts, "");
       return texts;
     }
+    if (exact && (text.starts_with('[') || text.starts_with('{')))
+      throw where.error("{} is no list of texts; expected such as [\"a\", \"b\"]", in_quotes(text));
     const std::vector<std::string_view> parts = split_list(text);
     return {parts.begin(), parts.end()};
   }

@@ -20,6 +20,16 @@
 namespace diptych {
 namespace {
 
+// What a family can tell of a folder that is none of its checkpoints; empty: nothing.
+std::string foreign_model(const std::filesystem::path& folder,
+                          std::span<const FamilyConfig* const> families) {
+  for (const FamilyConfig* family : families) {
+    if (family->describe_foreign == nullptr) continue;
+    if (std::string found = family->describe_foreign(folder); !found.empty()) return found;
+  }
+  return "";
+}
+
 namespace fs = std::filesystem;
 
 class Resolver {
@@ -71,7 +81,10 @@ class Resolver {
     if (const YamlEntry* name = tree == nullptr ? nullptr : tree->find("pipeline")) {
       const auto named = std::ranges::find(sources_.families, std::string_view(name->value.text),
                                            [](const FamilyConfig* each) { return each->name; });
-      if (named == sources_.families.end()) return start_with(first);
+      if (named == sources_.families.end()) {
+        if (name->value.where.in_file()) refuse_unknown_family(name->value);
+        return start_with(first);  // --set is told of as a flag later
+      }
       refuse_model_of_another(**named, *tree, name->value.where);
       return start_with(**named);
     }
@@ -87,8 +100,17 @@ class Resolver {
       resolved_.note(field_index("pipeline"), fmt::format("the folder of {}", model->origin));
   }
 
-  // A folder or a file of a checkpoint that is known.
+  // Before its keys are held against those of another.
+  [[noreturn]] void refuse_unknown_family(const YamlNode& name) const {
+    std::vector<std::string_view> known;
+    for (const FamilyConfig* family : sources_.families) known.push_back(family->name);
+    yaml_error(name.where, "pipeline",
+               fmt::format("unknown family '{}' (known: {})", name.text, fmt::join(known, ", ")));
+  }
+
+  // A folder or a file of a checkpoint that is known, and nothing that a family can tell of itself.
   void refuse_part(const Given& model) const {
+    if (!foreign_model(model.text, sources_.families).empty()) return;
     std::error_code error;
     const std::filesystem::path whole =
         std::filesystem::weakly_canonical(model.text, error).parent_path();
@@ -329,12 +351,8 @@ std::string yaml_value(const nlohmann::ordered_json& value) {
 std::string about_unknown_folder(const std::filesystem::path& folder,
                                  std::span<const FamilyConfig* const> families) {
   std::vector<std::string_view> names;
-  std::string found;
-  for (const FamilyConfig* family : families) {
-    names.push_back(family->name);
-    if (found.empty() && family->describe_foreign != nullptr)
-      found = family->describe_foreign(folder);
-  }
+  for (const FamilyConfig* family : families) names.push_back(family->name);
+  const std::string found = foreign_model(folder, families);
   return fmt::format("{}: holds no checkpoint of {}{}{}", folder.string(), fmt::join(names, ", "),
                      found.empty() ? "" : ": ", found);
 }

@@ -30,12 +30,21 @@ std::string count_text(std::int64_t count, std::string_view one) {
   return counted(static_cast<std::size_t>(count), one);
 }
 
+// What the task reads and there is too little of, else a task that reads what there is.
 void refuse_kind(const RunConfig& run, const Task& task, const KindOfInput& of) {
+  SettingText text = {fmt::format("reads no {}, found ", kind_name(of.kind)),
+                      Setting::of(input_name(of.kind)), "; expected "};
   const Task* other = run.family->task_for(run.input_counts(), task.makes);
-  throw InputError(Setting::of("task", task.name),
-                   SettingText{fmt::format("reads no {}, found ", kind_name(of.kind)),
-                               Setting::of(input_name(of.kind)), "; expected ",
-                               std::string(other == nullptr ? "none" : other->name)});
+  const auto* const missing = std::ranges::find_if(kFiles, [&](const KindOfInput& each) {
+    return run.input_counts().*each.count < (task.reads.*each.reads).least;
+  });
+  if (missing != kFiles.end()) {
+    text.emplace_back(Setting::of(input_name(missing->kind), "FILE"));
+    if (other != nullptr) text.insert(text.end(), {", or ", Setting::of("task", other->name)});
+  } else {
+    text.emplace_back(std::string(other == nullptr ? "none" : other->name));
+  }
+  throw InputError(Setting::of("task", task.name), std::move(text));
 }
 
 void refuse_too_few(const RunConfig& run, const Task& task, const KindOfInput& of) {

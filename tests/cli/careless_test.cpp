@@ -109,6 +109,8 @@ TEST_CASE("what the parser refuses is said as everything else is") {
        "--batch-count 1"},
       {{"batch", list, "-o", folder.file("o"), "--shard", ""},
        "--shard: '' is no shard; expected I/N with I from 0 to N - 1, such as 0/4"},
+      {{"bench", "--dataset", list},
+       "--dataset: is of texts, but --task t2i writes none; expected --task chat"},
       {{"bench", "--sizes", ""},
        "--sizes: '' is not a size; expected WIDTHxHEIGHT, such as 1024x768"},
       {{"generate", "-p", "x", "--set", "pipeline=nope"},

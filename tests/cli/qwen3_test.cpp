@@ -161,6 +161,9 @@ TEST_CASE("a replay with another drafter says that the model is the right one") 
         std::string::npos);
   CHECK(run({"generate", "-m", namesake, "-p", "a"})
             .err.find(": it is a drafter, which belongs to") != std::string::npos);
+  // In the folder of a recorded case, too.
+  CHECK(run({"generate", "-m", kGoldens + "/checkpoint_trained/drafter_b8", "-p", "a"})
+            .err.find(": it is a drafter, which belongs to") != std::string::npos);
 }
 
 TEST_CASE("what has no meaning is refused by its flag") {

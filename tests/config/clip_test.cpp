@@ -105,6 +105,9 @@ TEST_CASE("a task takes as many files as it reads") {
   CHECK(error("t2v", {kClip}) == "--task t2v: reads no videos, found --video; expected video_edit");
   CHECK(error("x2t_image", {kPicture, kClip}) ==
         "--task x2t_image: reads no videos, found --video; expected none");
+  CHECK(
+      error("video_edit", {kPicture}) ==
+      "--task video_edit: reads no pictures, found --image; expected --video FILE, or --task i2v");
   CHECK(error("blend", {kPicture, kClip}) ==
         "--task blend: needs 2 pictures, found 1; expected --image FILE");
   CHECK(error("blend", {kPicture, kPicture, kPicture, kPicture, kClip}) ==

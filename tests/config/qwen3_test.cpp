@@ -93,6 +93,46 @@ TEST_CASE("stop strings of variables and stage configs") {
   CHECK(request.resolve().options.run.sampling.seed == 3);
 }
 
+TEST_CASE("stop strings that are no texts are refused where they stand") {
+  const auto error = [](Request& request) -> std::string {
+    try {
+      request.own();
+    } catch (const InputError& refused) {
+      return refused.what();
+    }
+    return "";
+  };
+  Request flag;
+  flag.flag("--stop", {"a", "\xff"});
+  CHECK(error(flag) == "--stop: not valid UTF-8: byte 0xFF at offset 0");
+  for (const char* text : {"[\"a\", \"b\"", "[5]", "{\"a\": 1}"}) {
+    Request variable;
+    variable.variables["DIPTYCH_STOP"] = text;
+    CHECK(error(variable) == fmt::format("DIPTYCH_STOP: '{}' is no list of texts; expected such as "
+                                         "[\"a\", \"b\"]",
+                                         text));
+  }
+  for (const char* stop : {"[a, 5]", "5"}) {
+    Request request;
+    const auto file =
+        request.write("qwen.yaml", fmt::format("pipeline: qwen3_dflash\nstages:\n  - stage_id: 0\n"
+                                               "    default_sampling_params: {{stop: {}}}\n",
+                                               stop));
+    request.flag("-c,--config", {file.string()});
+    CHECK(error(request).ends_with("stop: expected a text, found the number 5"));
+  }
+}
+
+TEST_CASE("a stage config of an unknown family is told of before its keys") {
+  Request request;
+  const auto file = request.write(
+      "qwen.yaml", "pipeline: qwen4\nstages:\n  - stage_id: 0\n    engine_extras: {no_key: 1}\n");
+  request.flag("-c,--config", {file.string()});
+  CHECK_THROWS_WITH_AS(request.resolve(),
+                       doctest::Contains("qwen.yaml:1:11: pipeline: unknown family 'qwen4'"),
+                       InputError);
+}
+
 TEST_CASE("graphs are switched off by a flag and by the key of the one stage") {
   Request request;
   request.prompt("a");

@@ -443,8 +443,8 @@ TEST_CASE("positions are counted over all that is read, and what follows it") {
   CHECK(refusal() == "none");
   most = read + 9;
   CHECK(refusal() ==
-        fmt::format("--max-tokens: {} positions are read and 10 tokens may follow, expected at "
-                    "most {}",
+        fmt::format("--max-tokens: {} of the model's {} positions are read, which leaves fewer for "
+                    "the text: 9",
                     read, read + 9));
   request.makes = MediaKind::picture;
   request.think = true;

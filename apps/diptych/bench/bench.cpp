@@ -171,10 +171,12 @@ void refuse_request_flags(const BenchFlags& flags) {
 
 DatasetSettings dataset_settings(const BenchFlags& flags, const RunConfig& run) {
   refuse_request_flags(flags);
-  if (!run.answers())
-    throw InputError(
-        Setting::of("dataset"),
-        SettingText{"is of texts, but ", Setting::of("task", run.task), " writes none"});
+  if (!run.answers()) {
+    SettingText text = {"is of texts, but ", Setting::of("task", run.task), " writes none"};
+    if (const Task* writes = run.family->task_for({}, MediaKind::text))
+      text.insert(text.end(), {"; expected ", Setting::of("task", writes->name)});
+    throw InputError(Setting::of("dataset"), std::move(text));
+  }
   DatasetSettings settings;
   settings.files.assign(flags.datasets.begin(), flags.datasets.end());
   settings.warmup = whole_number(flags.warmup, Setting::of("warmup"), 0, kMostRuns);

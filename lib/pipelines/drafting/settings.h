@@ -26,7 +26,7 @@ constexpr std::array<Field, 2> draft_fields() {
   return {{
       {"draft_model", Scope::session, "--draft-model", "DIR",
        "folder of a block-diffusion drafter for the model, which drafts several tokens at once; "
-       "the model accepts what it would have written, so the text is the same",
+       "the model accepts what it would have written, so a greedy text is the same",
        PathSlot{[](Options& options) -> std::filesystem::path& { return Of(options).draft_model; },
                 PathKind::checkpoint},
        YamlPlace::top, "draft_model", "--drafter,--speculative-model"},

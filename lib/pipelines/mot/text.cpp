@@ -37,9 +37,10 @@ void check_text_positions(const MotContext& context, const TextRequest& request,
                           std::string_view stage, const MotModel& model) {
   const std::int64_t most = model.backbone.config.max_position_embeddings;
   if (context.position() + request.max_tokens <= most) return;
+  // Its tokens are not those that were asked for: of Lance one more is written.
   throw InputError(Setting::of(stage == "think" ? "max_think_tokens" : "max_tokens"),
-                   "{} positions are read and {} tokens may follow, expected at most {}",
-                   context.position(), request.max_tokens, most);
+                   "{} of the model's {} positions are read, which leaves fewer for the text: {}",
+                   context.position(), most, std::max<std::int64_t>(most - context.position(), 0));
 }
 
 // What a text is written from.

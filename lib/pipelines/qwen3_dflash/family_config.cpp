@@ -33,7 +33,8 @@ std::string foreign_model(const fs::path& folder) {
   if (!fs::exists(file)) return "";
   const auto json = read_json_object(file);
   if (json.contains("dflash_config"))
-    return "it is a drafter, which belongs to --draft-model; expected the model that it drafts for";
+    return "it is a drafter, which belongs to --draft-model (of an enhancer: --enhancer-drafter); "
+           "expected the model that it drafts for";
   const auto names = json.find("architectures");
   if (names == json.end() || !names->is_array() || names->empty()) return "";
   return fmt::format("its config.json is of {}", shown_json(names->front()));
