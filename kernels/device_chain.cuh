@@ -15,7 +15,8 @@ namespace diptych::kernels {
 inline constexpr std::int64_t kChainedRows = 64;
 
 // Waits until all that was launched before this kernel has ended and what it wrote is there. A
-// kernel that launch_chained() launches calls it before it reads or writes anything but weights.
+// kernel that launch_chained() launches calls it before it reads or writes anything but weights. It
+// may ask for other data ahead, where nothing but speed depends on the values.
 __device__ __forceinline__ void await_predecessors() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

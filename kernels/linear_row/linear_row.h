@@ -12,7 +12,7 @@
 // 16-byte vectors past the L1 cache, which keeps x. Sums depend on the shape, but not on the number
 // of rows (of 16-bit weights: from two on), nor on what else is in the call. One row of bfloat16 by
 // quantised weights is multiplied as float16 times a power of two where shared memory allows: its
-// elements below 2^-29 of its largest are rounded.
+// elements below 2^-31 of its largest may be rounded.
 //
 // Bound: memory. Reads outputs * inputs elements of weights, once for all rows; the first of them
 // before kernels that are still running have ended. None of the last few launches may write them.

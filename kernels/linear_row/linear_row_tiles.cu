@@ -92,7 +92,7 @@ __device__ __forceinline__ Pairs widened(const Held<S>& from) {
   return pairs;
 }
 
-// x is read by every block: through L1.
+// x is read by every block: through L1, or, of a HalfRow, from shared memory.
 template <typename X>
 __device__ __forceinline__ Held<X> load_x(const X* from, bool inside) {
   Held<X> held;
@@ -127,18 +127,20 @@ __device__ __forceinline__ void add_step(float (&sums)[kHalves][4], const Held<W
   }
 }
 
-// One row of bfloat16 as float16 times 2^exponent, which holds it exactly but for elements below
-// 2^-29 of its largest, and quantised weights become float16 in half the instructions.
+// One row of bfloat16, stored as float16 times 2^exponent, which is exact but for elements below
+// 2^-31 of its largest. Quantised weights become float16 in half the instructions that bfloat16
+// takes.
 struct HalfRow {
   const __half* x;  // in shared memory
   float scale;      // 2^exponent
 };
 
-// Elements that a row may have, and the shared memory that it takes: a word for each warp, too.
+// Elements that a row may have, and the shared memory that it takes: the largest of each warp, too.
 constexpr std::int64_t kMostOfHalfRow = 24576;
 constexpr int half_row_bytes(std::int64_t inputs) {
-  constexpr std::int64_t kWords = kWarp * sizeof(unsigned);
-  return static_cast<int>(inputs * static_cast<std::int64_t>(sizeof(__half)) + kWords);
+  constexpr std::int64_t kMostWarps = kMaxRowThreads / kWarp;
+  return static_cast<int>(inputs * static_cast<std::int64_t>(sizeof(__half)) +
+                          kMostWarps * static_cast<std::int64_t>(sizeof(unsigned)));
 }
 
 // Two elements, not below 0, as bits: the larger of each pair.
@@ -194,9 +196,16 @@ __device__ __forceinline__ HalfRow make_half_row(const __nv_bfloat16* x, int inp
           __uint_as_float(static_cast<unsigned>(127 + exponent) << 23)};
 }
 
-// A warp takes every kWarps-th span of the block's rows, kStages of them on their way at once. No
-// warp waits for another before the end. kHalves eights of rows; kAsHalf: one of bfloat16, see
-// HalfRow.
+// In shared memory: what is on its way, then the warps' sums.
+template <int kWarps, int kStages, int kHalves>
+union Ring {
+  uint4 stages[kWarps][kStages][kTile][kVectors];
+  float parts[kWarps][kHalves * kEight][kTile];
+};
+
+// A warp takes every kWarps-th span of the block's rows, kStages of them on their way at once.
+// Warps wait for each other only at the end and, with kAsHalf, while the row is converted. kHalves
+// eights of rows; kAsHalf: one of bfloat16, see HalfRow.
 template <typename X, typename W, int kWarps, int kStages, int kHalves, bool kAsHalf>
 __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const LinearRowArgs args) {
   let_next_start();
@@ -218,13 +227,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
   constexpr int kStride = kWarps * kSpan, kAtOnce = kWarp / kVectors, kRows = kHalves * kEight;
   const int inputs = static_cast<int>(args.inputs), begin = warp * kSpan;
   const int spans = begin < inputs ? (inputs - begin + kStride - 1) / kStride : 0;
-  union Shared {
-    uint4 ring[kWarps][kStages][kTile][kVectors];
-    float parts[kWarps][kRows][kTile];
-  };
-  static_assert(sizeof(Shared) <= 48 * 1024);  // without asking for more
-  __shared__ Shared shared;
-  uint4(&own)[kStages][kTile][kVectors] = shared.ring[warp];
+  __shared__ Ring<kWarps, kStages, kHalves> shared;
+  static_assert(sizeof(shared) <= 48 * 1024);  // without asking for more
+  uint4(&own)[kStages][kTile][kVectors] = shared.stages[warp];
   // Odd outputs have their halves swapped: the lanes that read at once meet other banks.
   const auto column = [](int output, int vector) { return vector ^ (output % 2 * kParts); };
   const auto fetch_span = [&](int span) {
@@ -299,11 +304,12 @@ __global__ void __launch_bounds__(kWarps* kWarp) linear_tiles_kernel(const Linea
 }
 
 // One row of bfloat16, of which a multiprocessor has room for two blocks.
-template <int kStaticBytes>
+template <int kWarps, int kStages>
 bool takes_half_row(const LinearRowArgs& args) {
   constexpr int kOfSystem = 1024;  // bytes of each block (CUDA C++ Programming Guide)
   if (args.rows > 1 || args.inputs > kMostOfHalfRow) return false;
-  const int bytes = kStaticBytes + half_row_bytes(args.inputs) + kOfSystem;
+  constexpr auto kRing = static_cast<int>(sizeof(Ring<kWarps, kStages, 1>));
+  const int bytes = kRing + half_row_bytes(args.inputs) + kOfSystem;
   return 2 * bytes <= device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
 }
 
@@ -311,8 +317,7 @@ template <typename X, typename W, int kWarps, int kStages>
 void launch(const LinearRowArgs& args, CUstream_st* stream) {
   const auto blocks = static_cast<unsigned>((args.outputs + kTile - 1) / kTile);
   if constexpr (std::is_same_v<X, __nv_bfloat16>) {
-    constexpr int kRing = kWarps * kStages * kTile * kVectors * static_cast<int>(sizeof(uint4));
-    if (takes_half_row<kRing>(args)) {
+    if (takes_half_row<kWarps, kStages>(args)) {
       const auto kernel = linear_tiles_kernel<X, W, kWarps, kStages, 1, true>;
       const int bytes = half_row_bytes(args.inputs);
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -86,17 +86,18 @@ __device__ __forceinline__ RowOut out_of(const RmsNormArgs& args, std::int64_t r
 template <typename T, int kCount, int kHeld, bool kQuantised>
 __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const RmsNormArgs args) {
   let_next_start();
-  await_predecessors();
   const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const RowSet &first_rows = args.sets[0].rows, &second_rows = args.sets[1].rows;
   if (item >= first_rows.count + second_rows.count) return;  // whole warps leave together
+  const bool listed = first_rows.index != nullptr || second_rows.index != nullptr;
+  if (listed) await_predecessors();
   const RoutedRow place = routed_row(first_rows, second_rows, item, args.rows);
   const Row<T> row = make_row<T>(args, place);
   const Walk<kCount, kHeld> walk{static_cast<std::int64_t>(threadIdx.x) * kCount,
                                  static_cast<std::int64_t>(blockDim.x) * kCount, args.width};
 
   // The sum of squares. Where there are registers for that, everything is on its way before the
-  // first sum is stored, and weights too.
+  // first sum is stored, and weights before the row is there.
   constexpr bool kAtOnce = kHeld == kFew;
   float squares = 0;
   Vector<T, kCount> held[kHeld > 0 ? kHeld : 1], deltas[kAtOnce ? kHeld : 1],
@@ -104,8 +105,10 @@ __global__ void __launch_bounds__(kMaxRowThreads) rms_norm_kernel(const RmsNormA
   const auto load_at = [&](int i, std::int64_t at) {
     held[i] = load<T, kCount>(row.x + at);
     if (row.delta != nullptr) deltas[kAtOnce ? i : 0] = load<T, kCount>(row.delta + at);
-    if constexpr (kAtOnce) weights[i] = load<T, kCount>(row.weight + at);
   };
+  if constexpr (kAtOnce)
+    walk([&](int i, std::int64_t at) { weights[i] = load<T, kCount>(row.weight + at); });
+  if (!listed) await_predecessors();
   if constexpr (kAtOnce) walk(load_at);
   walk([&](int i, std::int64_t at) {
     if constexpr (!kAtOnce) load_at(i, at);

@@ -7,7 +7,8 @@
 // quantised y has bytes for elements. The row stays in registers from its first to its last use
 // while 4 vectors a thread hold it (32768 bf16). Of many rows of 16-bit elements that are not
 // quantised, no wider than shared memory holds three of (1032 to 4008 columns), the next are
-// fetched while one is worked on.
+// fetched while one is worked on. Up to 64 rows: reads the weights before kernels that are still
+// running have ended. None of the last few launches may write them.
 #pragma once
 
 #include "kernels/types.h"

@@ -28,18 +28,20 @@ struct Shared {
   alignas(8) float parts[kBlocks][kPart];
 };
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // a build is for several architectures, these bodies for one
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // only sm_90a compiles these bodies
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kTurn = 4;  // neighbouring keys that a block takes at once
-constexpr int kRound = kBlocks * kTurn;
-constexpr int kTile = 16, kEight = 8;  // of an instruction: keys, and columns or elements
+constexpr int kNeighbours = 4;  // neighbouring keys that a block takes at once
+constexpr int kRound = kBlocks * kNeighbours;
+constexpr int kTile = 16, kEight = 8;           // of an instruction: keys, and columns or elements
+constexpr int kHeadLanes = kDim / 2 / kVector;  // that share a head while it is normed and rotated
+enum class Part { query, key, value };
 constexpr float kNone = -1e30f;  // below every logit; finite, so that differences stay numbers
 
 // Which keys and queries a block has. Its own keys are counted through: 4 of every round.
 struct Place {
   int block, kv_head, group, rows, columns;
   int count;  // keys of the text
-  int owned;  // of this block, the last 4 with those behind the text
+  int owned;  // keys of this block, rounded up to 4: the last may lie behind the text
 
   __device__ __forceinline__ static Place of(const RopeAttentionArgs& args) {
     Place p;
@@ -55,7 +57,7 @@ struct Place {
   __device__ __forceinline__ void set_count(int keys) {
     count = keys;
     const int last = count - 1, rounds = last / kRound + 1;
-    owned = (block <= last % kRound / kTurn ? rounds : rounds - 1) * kTurn;
+    owned = (block <= last % kRound / kNeighbours ? rounds : rounds - 1) * kNeighbours;
   }
   __device__ __forceinline__ int stages() const { return (owned + kKeys - 1) / kKeys; }
   // Sixteens of keys that are there in a stage.
@@ -63,10 +65,14 @@ struct Place {
     return (min(owned - stage * kKeys, kKeys) + kTile - 1) / kTile;
   }
   __device__ __forceinline__ int key(int own) const {
-    return own / kTurn * kRound + block * kTurn + own % kTurn;
+    return own / kNeighbours * kRound + block * kNeighbours + own % kNeighbours;
   }
-  __device__ __forceinline__ bool owns(int key) const { return key % kRound / kTurn == block; }
-  static __device__ __forceinline__ int own(int key) { return key / kRound * kTurn + key % kTurn; }
+  __device__ __forceinline__ bool owns(int key) const {
+    return key % kRound / kNeighbours == block;
+  }
+  static __device__ __forceinline__ int own(int key) {
+    return key / kRound * kNeighbours + key % kNeighbours;
+  }
   __device__ __forceinline__ int row(int column) const { return column / group; }
   __device__ __forceinline__ int head(int column) const { return kv_head * group + column % group; }
   // The position of a new row.
@@ -106,6 +112,9 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+__device__ __forceinline__ void prefetch(const void* line) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
+}
 __device__ __forceinline__ void arrive_in_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -133,8 +142,8 @@ __device__ __forceinline__ T* cached(const RopeAttentionArgs& args, void* cache,
   return static_cast<T*>(cache) + (key * static_cast<int>(args.rope.kv_heads) + p.kv_head) * kDim;
 }
 
-// Starts the copies of a stage's keys and values, but of those of the new rows; zeros behind the
-// text, as far as they are multiplied.
+// Starts to copy a stage's keys and values, except those of the new rows. Fills with zeros what
+// lies behind the text and is multiplied.
 template <typename T>
 __device__ __forceinline__ void fetch_stage(const RopeAttentionArgs& args, const Place& p,
                                             Shared<T>& shared, int stage, int thread) {
@@ -158,69 +167,105 @@ __device__ __forceinline__ void fetch_stage(const RopeAttentionArgs& args, const
   end_of_fetches();
 }
 
-// Norms and rotates the queries and what is this block's of the new rows' keys; those and their
-// values go to the cache and to the stages that are being filled. 8 lanes share a head.
+// Prefetches to the level 2 cache what earlier kernels do not write: the norms' weights, and the
+// keys and values of the first stages. The number of keys may still be that of an earlier step;
+// only prefetches depend on it here.
+template <typename T>
+__device__ __forceinline__ void fetch_ahead(const RopeAttentionArgs& args, Place p, int thread) {
+  constexpr int kLine = 128, kLines = kDim * static_cast<int>(sizeof(T)) / kLine;
+  if (thread < 2 * kLines) {
+    const void* weight = thread < kLines ? args.rope.sets[0].q_weight : args.rope.sets[0].k_weight;
+    prefetch(static_cast<const char*>(weight) + thread % kLines * kLine);
+  }
+  const int count = __ldcg(args.key_count);
+  if (count < 1 || count > args.rope.capacity) return;
+  p.set_count(count);
+  const int lines = min(p.owned, kStages * kKeys) * 2 * kLines;
+  for (int i = thread; i < lines; i += kThreads) {
+    const int key = p.key(i / (2 * kLines)), part = i % (2 * kLines);
+    if (key >= count) continue;
+    void* cache = part < kLines ? args.rope.keys : args.rope.values;
+    prefetch(reinterpret_cast<const char*>(cached<T>(args, cache, p, key)) + part % kLines * kLine);
+  }
+}
+
+// Head `head` of the query, key or value heads of a row, normed and rotated (a value as it is), by
+// the first set's weights. Not `mine`: nothing is read. All lanes of the warp call it.
 template <typename T, bool kEveryStep>
-__device__ __forceinline__ void turn_rows(const RopeAttentionArgs& args, const Place& p,
-                                          Shared<T>& shared, int thread) {
-  constexpr int kLanes = kDim / 2 / kVector, kTeams = kThreads / kLanes;
-  const QkNormRopeArgs& rope = args.rope;
-  const Geometry g{thread % kLanes, kLanes, kDim / 2};
-  const int heads = static_cast<int>(rope.heads), kv_heads = static_cast<int>(rope.kv_heads);
+__device__ __forceinline__ Halves<T, kVector> normed_head(const QkNormRopeArgs& args,
+                                                          const Geometry& g, int row, Part kind,
+                                                          int head, bool mine) {
+  const int heads = static_cast<int>(args.heads), kv_heads = static_cast<int>(args.kv_heads);
+  Halves<T, kVector> x;
+  Factors<T, kVector> factors;
+  float squares = 0;
+  if (mine) {
+    const int place = kind == Part::query ? head
+                      : kind == Part::key ? heads + head
+                                          : heads + kv_heads + head;
+    const T* from = static_cast<const T*>(args.qkv) + row * args.qkv_stride + place * kDim;
+    const auto* weight =
+        static_cast<const T*>(kind == Part::query ? args.sets[0].q_weight : args.sets[0].k_weight);
+    for_items<T, kVector>(g, [&](int i, int at) {
+      x.low[i] = load<T, kVector>(from + at);
+      x.high[i] = load<T, kVector>(from + g.half + at);
+      if (kind == Part::value) return;
+      factors.low[i] = load<T, kVector>(weight + at);
+      factors.high[i] = load<T, kVector>(weight + g.half + at);
+      factors.cos[i] = load<float, kVector>(args.cos + row * args.cos_stride + at);
+      factors.sin[i] = load<float, kVector>(args.sin + row * args.sin_stride + at);
+    });
+    squares = sum_squares<T, kVector>(x, g);
+  }
+  squares = sum_lanes(squares, kHeadLanes);
+  if (mine && kind != Part::value) {
+    const float scale = rsqrtf(squares / static_cast<float>(kDim) + args.eps);
+    norm_and_rotate<T, kVector, kEveryStep>(x, g, factors, scale);
+  }
+  return x;
+}
+
+template <typename T>
+__device__ __forceinline__ void stage_head(const Halves<T, kVector>& x, const Geometry& g, T* to) {
+  for_items<T, kVector>(g, [&](int i, int at) {
+    *reinterpret_cast<Vector<T, kVector>*>(to + at) = x.low[i];
+    *reinterpret_cast<Vector<T, kVector>*>(to + g.half + at) = x.high[i];
+  });
+}
+
+// Norms and rotates the queries and what is this block's of the new rows' keys; those and their
+// values go to the cache and to the stages that are being filled.
+template <typename T, bool kEveryStep>
+__device__ __forceinline__ void norm_and_place_rows(const RopeAttentionArgs& args, const Place& p,
+                                                    Shared<T>& shared, int thread) {
+  constexpr int kTeams = kThreads / kHeadLanes;
+  const Geometry g{thread % kHeadLanes, kHeadLanes, kDim / 2};
   const int works = p.columns + 2 * p.rows;
   for (int base = 0; base < works; base += kTeams) {  // the same count for all threads
-    const int work = base + thread / kLanes;
-    const bool query = work < p.columns, value = work >= p.columns + p.rows;
-    const int row = query ? p.row(work) : value ? work - p.columns - p.rows : work - p.columns;
-    const int position = p.position(row);
-    const bool mine = work < works && (query || p.owns(position));
-    Halves<T, kVector> x;
-    Factors<T, kVector> factors;
-    float squares = 0;
-    if (mine) {
-      const int head = query   ? p.head(work)
-                       : value ? heads + kv_heads + p.kv_head
-                               : heads + p.kv_head;
-      const T* from = static_cast<const T*>(rope.qkv) + row * rope.qkv_stride + head * kDim;
-      const void* weight = query ? rope.sets[0].q_weight : rope.sets[0].k_weight;
-      for_items<T, kVector>(g, [&](int i, int at) {
-        x.low[i] = load<T, kVector>(from + at);
-        x.high[i] = load<T, kVector>(from + g.half + at);
-        if (value) return;
-        factors.low[i] = load<T, kVector>(static_cast<const T*>(weight) + at);
-        factors.high[i] = load<T, kVector>(static_cast<const T*>(weight) + g.half + at);
-        factors.cos[i] = load<float, kVector>(rope.cos + row * rope.cos_stride + at);
-        factors.sin[i] = load<float, kVector>(rope.sin + row * rope.sin_stride + at);
-      });
-      squares = sum_squares<T, kVector>(x, g);
-    }
-    squares = sum_lanes(squares, kLanes);
+    const int work = base + thread / kHeadLanes;
+    const Part kind = work < p.columns            ? Part::query
+                      : work < p.columns + p.rows ? Part::key
+                                                  : Part::value;
+    const int row = kind == Part::query ? p.row(work) : (work - p.columns) % p.rows;
+    const int position = p.position(row), own = Place::own(position);
+    const bool mine = work < works && (kind == Part::query || p.owns(position));
+    const int head = kind == Part::query ? p.head(work) : p.kv_head;
+    const auto x = normed_head<T, kEveryStep>(args.rope, g, row, kind, head, mine);
     if (!mine) continue;
-    if (!value) {
-      const float scale = rsqrtf(squares / static_cast<float>(kDim) + rope.eps);
-      norm_and_rotate<T, kVector, kEveryStep>(x, g, factors, scale);
+    if (kind == Part::query) {
+      stage_head(x, g, shared.queries[work]);
+      continue;
     }
-    T* staged = nullptr;
-    if (query) {
-      staged = shared.queries[work];
-    } else {
-      if (rope.slots[row] != position) __trap();
-      const int own = Place::own(position);
-      if (own < kStages * kKeys) {
-        auto& stage = value ? shared.values[own / kKeys] : shared.keys[own / kKeys];
-        staged = stage[own % kKeys];
-      }
-      T* to = cached<T>(args, value ? rope.values : rope.keys, p, position);
-      for_items<T, kVector>(g, [&](int i, int at) {
-        store<T, kVector>(to + at, x.low[i]);
-        store<T, kVector>(to + g.half + at, x.high[i]);
-      });
-    }
-    if (staged == nullptr) continue;
+    if (args.rope.slots[row] != position) __trap();
+    const bool value = kind == Part::value;
+    T* to = cached<T>(args, value ? args.rope.values : args.rope.keys, p, position);
     for_items<T, kVector>(g, [&](int i, int at) {
-      *reinterpret_cast<Vector<T, kVector>*>(staged + at) = x.low[i];
-      *reinterpret_cast<Vector<T, kVector>*>(staged + g.half + at) = x.high[i];
+      store<T, kVector>(to + at, x.low[i]);
+      store<T, kVector>(to + g.half + at, x.high[i]);
     });
+    if (own >= kStages * kKeys) continue;
+    auto& stage = value ? shared.values[own / kKeys] : shared.keys[own / kKeys];
+    stage_head(x, g, stage[own % kKeys]);
   }
 }
 
@@ -281,12 +326,13 @@ __device__ __forceinline__ void weigh(const Place& p, Shared<T>& shared, float (
   const int column = thread / kSharers, sharer = thread % kSharers;
   const int there = p.owned - stage * kKeys;
   float logits[kKeys / kSharers];
+  bool counts[kKeys / kSharers];
   float most = r.most;
 #pragma unroll
   for (int i = 0; i < kKeys / kSharers; ++i) {
     const int own = i * kSharers + sharer;
-    const bool counts = own < there && p.key(stage * kKeys + own) < seen;
-    logits[i] = counts ? shared.logits[column][own] * scale : kNone;
+    counts[i] = own < there && p.key(stage * kKeys + own) < seen;
+    logits[i] = counts[i] ? shared.logits[column][own] * scale : kNone;
     most = fmaxf(most, logits[i]);
   }
 #pragma unroll
@@ -298,7 +344,7 @@ __device__ __forceinline__ void weigh(const Place& p, Shared<T>& shared, float (
   if (sharer == 0) keeps[column] = keep;
 #pragma unroll
   for (int i = 0; i < kKeys / kSharers; ++i) {
-    const float weight = logits[i] > kNone ? __expf(logits[i] - most) : 0.0f;
+    const float weight = counts[i] ? __expf(logits[i] - most) : 0.0f;
     r.weight += weight;
     shared.weights[column][i * kSharers + sharer] = round_to<T>(weight);
   }
@@ -386,12 +432,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   arrive_in_cluster();
   Place p = Place::of(args);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  fetch_ahead<T>(args, p, thread);
   await_predecessors();
-  const int count = *args.key_count;
+  const int count = __ldcg(args.key_count);
   if (count < p.rows || count > args.rope.capacity) __trap();
   p.set_count(count);
   for (int stage = 0; stage < kStages; ++stage) fetch_stage(args, p, shared, stage, thread);
-  turn_rows<T, kEveryStep>(args, p, shared, thread);
+  norm_and_place_rows<T, kEveryStep>(args, p, shared, thread);
 
   const int row = min(p.row(thread / kSharers), p.rows - 1);
   const int seen = args.causal ? p.position(row) + 1 : p.count;
@@ -419,15 +466,19 @@ __global__ void __launch_bounds__(kThreads, 2)
 #endif
 }
 
+// A cluster of more than 8 blocks must be asked for.
+template <typename T>
+void allow_launch(void (*kernel)(RopeAttentionArgs)) {
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<T>));
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+}
+
 template <typename T, bool kEveryStep>
 const char* launch(const RopeAttentionArgs& args, CUstream_st* stream) {
   const auto kernel = rope_attention_kernel<T, kEveryStep>;
-  constexpr int kBytes = sizeof(Shared<T>);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  // More blocks than 8 must be asked for.
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  allow_launch<T>(kernel);
   launch_chained({.cluster = kBlocks}, kernel, static_cast<unsigned>(args.rope.kv_heads * kBlocks),
-                 kThreads, kBytes, stream, args);
+                 kThreads, sizeof(Shared<T>), stream, args);
   return launch_error();
 }
 
@@ -465,8 +516,23 @@ const char* rope_attention_unsupported(const RopeAttentionArgs& args) {
   return nullptr;
 }
 
+// A part of a GPU may have no room for such a cluster.
 bool rope_attention_runs_here() {
-  return has_hopper_code(rope_attention_kernel<__nv_bfloat16, true>);
+  using T = __nv_bfloat16;
+  const auto kernel = rope_attention_kernel<T, true>;
+  if (!has_hopper_code(kernel)) return false;
+  allow_launch<T>(kernel);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kBlocks, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = kBlocks;
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = sizeof(Shared<T>);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int at_once = 0;
+  return cudaOccupancyMaxActiveClusters(&at_once, kernel, &config) == cudaSuccess && at_once > 0;
 }
 
 const char* rope_attention(const RopeAttentionArgs& args, CUstream_st* stream) {

@@ -20,7 +20,6 @@ template <typename T, int kCount>
 __global__ void __launch_bounds__(kMaxThreads)
     silu_mul_kernel(const SiluMulArgs args, unsigned chunks) {
   let_next_start();
-  await_predecessors();
   const std::int64_t row = blockIdx.x / chunks;
   const std::int64_t vector =
       static_cast<std::int64_t>(blockIdx.x % chunks) * blockDim.x + threadIdx.x;
@@ -28,6 +27,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   if (at >= args.inner) return;
   const T* gate = static_cast<const T*>(args.gate_up) + row * args.gate_up_stride + at;
   T* y = static_cast<T*>(args.y) + row * args.y_stride + at;
+  await_predecessors();
   store<T, kCount>(y, gated<T, kCount>(gate, gate + args.inner));
 }
 

@@ -165,9 +165,10 @@ LinearOperand AttentionBackend::forward_rows(const AttentionCall& call, Quantiza
   return {forward(call).flatten(1), {}};
 }
 
-LinearOperand AttentionBackend::forward_projected(const QkNormRope& rope, AttentionCall call,
+LinearOperand AttentionBackend::forward_projected(QkNormRope rope, AttentionCall call,
                                                   Quantization format, KernelPolicy kernels) const {
   call.q = qk_norm_rope(rope, kernels);
+  rope = {};
   return forward_rows(call, format);
 }
 

@@ -70,12 +70,12 @@ class AttentionBackend {
   // The same as rows of a linear layer, [total_q, heads * head_dim]: quantised where the layer
   // takes quantised rows (`format`) and the backend makes them, else plain.
   virtual LinearOperand forward_rows(const AttentionCall& call, Quantization format) const;
-  // The same of rows whose q, keys and values qk_norm_rope(rope) makes: `call` is without q, and
-  // its keys are rope's.
-  virtual LinearOperand forward_projected(const QkNormRope& rope, AttentionCall call,
-                                          Quantization format, KernelPolicy kernels) const;
-  // Whether forward() reads the lengths of keys on the device. Then a CUDA graph of it can be
-  // replayed with other lengths of the same capacity.
+  // As forward_rows(), but first norms and rotates q and k and writes k and v to the cache, as
+  // qk_norm_rope(rope) does. `call.q` is undefined; `call.k` and `call.v` are rope's.
+  virtual LinearOperand forward_projected(QkNormRope rope, AttentionCall call, Quantization format,
+                                          KernelPolicy kernels) const;
+  // Whether these read the lengths of keys on the device. Then a CUDA graph of them can be replayed
+  // with other lengths of the same capacity.
   virtual bool reads_lengths_on_device() const { return false; }
   // The backends that ran since forget_served(), in order of first use, such as "cudnn, flash" for
   // `auto`.

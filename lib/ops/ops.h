@@ -119,10 +119,11 @@ std::optional<std::string> decode_attention_unsupported(std::int64_t heads, std:
                                                         std::int64_t head_dim,
                                                         at::ScalarType dtype);
 
-// What a step of a text needs between two projections.
+// The work between qkv_proj and o_proj: norm, rotation, cache write and attention.
 struct RopeAttention {
   QkNormRope rope;
-  // As in DecodeAttention, over rope's keys and values: each sample's rows are its last keys.
+  // As in DecodeAttention, over rope's keys and values. Each sample's rows are its last keys: row r
+  // of n has the slot of key key_count - n + r, and key_count is n to capacity.
   Tensor key_count, query_starts;
   double scale = 0;
   bool causal = false;
@@ -130,7 +131,8 @@ struct RopeAttention {
 };
 // qk_norm_rope() and decode_attention() of its rows -> [rows, heads, head_dim]. By one kernel for
 // few rows of one sample in 16 bits (kernels/rope_attention, compute capability 9.0), which rounds
-// the weights of attention to the dtype and traps where a row's slot is not that of its key.
+// the weights of attention to the dtype and traps where a row's slot is another; its time counts as
+// that of attention.
 Tensor rope_attention(const RopeAttention& args, KernelPolicy policy);
 
 // theta^(-2j / head_dim), j < head_dim / 2: float32 [head_dim / 2], computed on the CPU, so every

@@ -124,7 +124,8 @@ Tensor reference(const QkNormRope& args) {
   return q;
 }
 
-kernels::QkNormRopeArgs kernel_args(const QkNormRope& from, const Tensor& q) {
+// But for q, which is written.
+kernels::QkNormRopeArgs kernel_args(const QkNormRope& from) {
   kernels::QkNormRopeArgs args;
   args.qkv = from.qkv.data_ptr();
   for (std::size_t i = 0; i < from.routes.size(); ++i) {
@@ -135,7 +136,6 @@ kernels::QkNormRopeArgs kernel_args(const QkNormRope& from, const Tensor& q) {
   args.cos = from.cos.data_ptr<float>();
   args.sin = from.sin.data_ptr<float>();
   args.slots = from.slots.data_ptr<std::int64_t>();
-  args.q = q.data_ptr();
   args.keys = from.keys.data_ptr();
   args.values = from.values.data_ptr();
   args.rows = from.qkv.size(0);
@@ -154,15 +154,14 @@ kernels::QkNormRopeArgs kernel_args(const QkNormRope& from, const Tensor& q) {
   return args;
 }
 
-// Of all rows by one set of weights, or nothing.
-std::optional<kernels::RopeAttentionArgs> fused_args(const RopeAttention& from, const Tensor& out) {
+// Of all rows by one set of weights, or nothing. Without what is written to.
+std::optional<kernels::RopeAttentionArgs> fused_args(const RopeAttention& from) {
   QkNormRope rope = from.rope;
   std::erase_if(rope.routes, [](const QkNormRoute& route) { return route.rows.count == 0; });
   if (rope.routes.size() != 1 || rope.keys.size(0) != 1) return std::nullopt;
   kernels::RopeAttentionArgs args;
-  args.rope = kernel_args(rope, out);
+  args.rope = kernel_args(rope);
   args.key_count = from.key_count.const_data_ptr<std::int32_t>();
-  args.out = out.data_ptr();
   args.scale = static_cast<float>(from.scale);
   args.causal = from.causal;
   return args;
@@ -172,13 +171,16 @@ void check_arguments(const RopeAttention& args) {
   check_arguments(args.rope);
   ops::check_table(kFused, "key_count", args.key_count, at::kInt, {args.rope.keys.size(0)},
                    args.rope.qkv);
+  if (args.query_starts.defined()) {
+    ops::check_table(kFused, "query_starts", args.query_starts, at::kInt,
+                     {args.rope.keys.size(0) + 1}, args.rope.qkv);
+  }
   TORCH_CHECK(args.scale > 0, "[", kFused, "] scale is ", args.scale, ", expected > 0");
 }
 
-bool takes_one_kernel([[maybe_unused]] const kernels::RopeAttentionArgs& args,
-                      [[maybe_unused]] at::Device device) {
+bool takes_one_kernel([[maybe_unused]] const kernels::RopeAttentionArgs& args) {
 #if DIPTYCH_HAVE_CUDA
-  return ops::has_rope_attention(device) && kernels::rope_attention_unsupported(args) == nullptr;
+  return kernels::rope_attention_unsupported(args) == nullptr;
 #else
   return false;
 #endif
@@ -191,17 +193,19 @@ Tensor qk_norm_rope(const QkNormRope& args, KernelPolicy policy) {
   const LaunchLabel label(launch_names::kRope);
   if (!ops::takes_kernel(kOp, args.qkv, policy)) return reference(args);
   const Tensor q = empty_q(args);
-  ops::launch(kernel_args(args, q), args.qkv.device());
+  kernels::QkNormRopeArgs call = kernel_args(args);
+  call.q = q.data_ptr();
+  ops::launch(call, args.qkv.device());
   return q;
 }
 
 Tensor rope_attention(const RopeAttention& args, KernelPolicy policy) {
   check_arguments(args);
-  if (ops::takes_kernel(kFused, args.rope.qkv, policy)) {
-    const at::Device device = args.rope.qkv.device();
-    const Tensor out = empty_q(args.rope);
-    const auto call = fused_args(args, out);
-    if (call && takes_one_kernel(*call, device)) {
+  const at::Device device = args.rope.qkv.device();
+  if (ops::takes_kernel(kFused, args.rope.qkv, policy) && ops::has_rope_attention(device)) {
+    if (auto call = fused_args(args); call && takes_one_kernel(*call)) {
+      const Tensor out = empty_q(args.rope);
+      call->out = out.data_ptr();
       ops::launch(*call, device);
       return out;
     }

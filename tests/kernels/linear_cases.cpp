@@ -256,6 +256,18 @@ void check_linear_row_of_powers(const Runner<kernels::LinearRowArgs>& kernel) {
         call.x = x * power;
         CHECK(at::equal(products(), y * power));
       }
+      // One element of 2^14 meets a weight of 0: the rest, of 2^-17, remains.
+      call.x = at::full_like(x, 0x1p-17);
+      call.x.select(1, 3).fill_(0x1p14);
+      const Tensor weight = call.weight;
+      call.weight = weight.to(at::kFloat)
+                        .index_fill(1, at::tensor({std::int64_t{3}}).to(kernel.device), 0)
+                        .to(weight.scalar_type());
+      const Tensor sums =
+          (call.weight.to(at::kFloat).to(at::kDouble).sum(1) * call.scales.to(at::kDouble)).cpu();
+      CHECK((products()[0].cpu().to(at::kDouble) - sums * 0x1p-17).abs().max().item<double>() <=
+            0x1p-8 * 0x1p-17 * sums.abs().max().item<double>());
+      call.weight = weight;
       call.x = at::zeros_like(x);
       call.bias = bias;
       CHECK(at::equal(products()[0], bias));

@@ -17,8 +17,8 @@ void check_linear_row_quantised(const Runner<kernels::LinearRowArgs>& kernel);
 void check_linear_row_alone(const Runner<kernels::LinearRowArgs>& kernel);
 // Of 2 to 16 rows of 16 bits by weights of 16 bits, likewise.
 void check_linear_row_plain(const Runner<kernels::LinearRowArgs>& kernel);
-// A row times a power of two, however large or small, gives so many times the products, to the bit;
-// zeros give the bias.
+// A row times a power of two gives exactly the products times that power. A row of zeros gives the
+// bias, and one with a single large element does not lose those 2^-31 below it.
 void check_linear_row_of_powers(const Runner<kernels::LinearRowArgs>& kernel);
 void check_linear_row_of_infinities(const Runner<kernels::LinearRowArgs>& kernel);
 // Products of int8 weights and any number of rows, with and without bias, are those of float64, the

@@ -140,6 +140,9 @@ TEST_CASE("rope_attention on the GPU agrees with the kernel's reference") {
     check_rope_attention_of_samples(kGpu, policy);
   }
 }
+TEST_CASE("steps of rope_attention on the GPU follow the number of keys") {
+  check_rope_attention_of_steps(kGpu, KernelPolicy::strict);
+}
 TEST_CASE("the kernels give what Python recorded") {
   check_recorded(kGpu, KernelPolicy::strict);
   check_recorded(kGpu, KernelPolicy::automatic);

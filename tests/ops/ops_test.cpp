@@ -139,6 +139,7 @@ TEST_CASE("decode_attention in ATen agrees with the kernel's reference") {
 }
 TEST_CASE("rope_attention by two ops agrees with the kernel's reference") {
   check_rope_attention(kCpu, KernelPolicy::automatic);
+  check_rope_attention_of_steps(kCpu, KernelPolicy::automatic);
   check_rope_attention_of_samples(kCpu, KernelPolicy::automatic);
 }
 TEST_CASE("the ops in ATen give what Python recorded") {

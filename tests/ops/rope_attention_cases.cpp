@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/rope_attention/rope_attention.h"
+#include "lib/ops/kernel_call.h"
 #include "tests/kernels/kernel_dtype.h"
 
 namespace diptych::testing {
@@ -32,7 +33,8 @@ RopeAttention make_call(at::Generator& generator, const Heads& h, std::span<cons
                         at::ScalarType dtype, bool causal) {
   const auto samples = static_cast<std::int64_t>(texts.size());
   std::int64_t capacity = 0;
-  for (const Text& text : texts) capacity = std::max(capacity, text.keys + 3);
+  // Full where the last keys have an even number.
+  for (const Text& text : texts) capacity = std::max(capacity, text.keys + text.keys % 2 * 3);
   std::vector<std::int32_t> counts, starts = {0};
   std::vector<std::int64_t> slots;
   for (std::int64_t s = 0; s < samples; ++s) {
@@ -149,6 +151,21 @@ void check_cache(const Tensor& got, const Tensor& wanted) {
   CHECK(at::equal(at::nan_to_num(got, 77), at::nan_to_num(wanted, 77)));
 }
 
+// On a device that has the kernel, calls that it takes give its bits.
+void check_one_kernel([[maybe_unused]] const RopeAttention& call,
+                      [[maybe_unused]] const Tensor& got) {
+#if DIPTYCH_HAVE_CUDA
+  const RopeAttention again = moved(call, got.device());
+  const Tensor out = empty_out(again);
+  const kernels::RopeAttentionArgs args = reference_args(again, out);
+  if (!ops::has_rope_attention(got.device()) ||
+      kernels::rope_attention_unsupported(args) != nullptr)
+    return;
+  ops::launch(args, got.device());
+  CHECK(at::equal(out, got));
+#endif
+}
+
 void check_text(at::Generator& generator, const Heads& h, const Text& text, at::ScalarType dtype,
                 RopeRounding rounding, at::Device device, KernelPolicy policy) {
   for (const bool causal : {false, true}) {
@@ -164,6 +181,7 @@ void check_text(at::Generator& generator, const Heads& h, const Text& text, at::
                                h.heads, h.kv_heads, h.head_dim, text.rows, text.keys, causal));
     check_cache(there.rope.keys, written.rope.keys);
     check_cache(there.rope.values, written.rope.values);
+    if (policy == KernelPolicy::strict) check_one_kernel(call, got);
   }
 }
 
@@ -171,7 +189,7 @@ void check_text(at::Generator& generator, const Heads& h, const Text& text, at::
 
 void check_rope_attention(at::Device device, KernelPolicy policy) {
   at::Generator generator = at::detail::createCPUGenerator(23);
-  // 2100 and more: new keys lie behind the first two stages of a block.
+  // More than 2048 keys: new ones lie behind the first two stages of a block.
   const Text texts[] = {{1, 1},    {1, 4},    {1, 5},   {2, 2},    {1, 64},
                         {2, 65},   {1, 300},  {4, 66},  {3, 300},  {1, 2049},
                         {4, 2114}, {2, 4163}, {16, 80}, {1, 1025}, {2, 1023}};
@@ -185,6 +203,35 @@ void check_rope_attention(at::Device device, KernelPolicy policy) {
       }
       check_text(generator, h, {2, 90}, dtype, RopeRounding::at_the_end, device, policy);
     }
+  }
+}
+
+void check_rope_attention_of_steps(at::Device device, KernelPolicy policy) {
+  at::Generator generator = at::detail::createCPUGenerator(25);
+  const std::int64_t steps = 5, first = 61;
+  const RopeAttention last =
+      make_call(generator, {28, 4, 128}, {{{steps, first + steps - 1}}}, at::kBFloat16, true);
+  const auto step_of = [](const RopeAttention& all, std::int64_t step) {
+    RopeAttention one = all;
+    for (Tensor QkNormRope::*rows :
+         {&QkNormRope::qkv, &QkNormRope::cos, &QkNormRope::sin, &QkNormRope::slots})
+      one.rope.*rows = (all.rope.*rows).narrow(0, step, 1);
+    one.rope.routes[1].rows = RowSet::range(0, 1);
+    return one;
+  };
+  const RopeAttention there = moved(last, device);
+  there.key_count.fill_(first - 1);
+  std::vector<Tensor> got;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    there.key_count.add_(1);
+    got.push_back(rope_attention(step_of(there, step), policy));
+  }
+  for (std::int64_t step = 0; step < steps; ++step) {
+    last.key_count.fill_(first + step);
+    const RopeAttention one = step_of(last, step);
+    const Tensor wanted = empty_out(one);
+    kernels::rope_attention_ref(reference_args(one, wanted));
+    check_close_to(got[static_cast<std::size_t>(step)], wanted, fmt::format("step {}", step));
   }
 }
 

@@ -56,15 +56,16 @@ LinearOperand attend(const LinearOperand& h, const QwenLayer& layer, const QwenR
                      const QwenConfig& c, const std::pair<Tensor, Tensor>& cache,
                      const AttentionBackend& attention, Quantization projections,
                      const Kernels& kernels) {
-  const Tensor qkv = project(h, layer.qkv_proj, layer, "qkv_proj", kernels, layer.qkv_bias);
-  QkNormRope rope = rope_args(qkv, c.num_attention_heads, layer, rows, c);
+  QkNormRope rope =
+      rope_args(project(h, layer.qkv_proj, layer, "qkv_proj", kernels, layer.qkv_bias),
+                c.num_attention_heads, layer, rows, c);
   const std::int64_t sequences = rows.lengths->samples();
   rope.keys = cache.first.narrow(0, 0, sequences);
   rope.values = cache.second.narrow(0, 0, sequences);
   const LaunchLabel label("attention");
   const double scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
-  return attention.forward_projected(
-      rope, {{}, rope.keys, rope.values, rows.lengths, rows.causal, scale}, projections, kernels);
+  const AttentionCall call = {{}, rope.keys, rope.values, rows.lengths, rows.causal, scale};
+  return attention.forward_projected(std::move(rope), call, projections, kernels);
 }
 
 // silu(gate) * up -> [rows, intermediate], in that format

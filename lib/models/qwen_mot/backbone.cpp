@@ -73,7 +73,8 @@ std::pair<Tensor, Tensor> cached(const MotPlan& plan, const KvCache& cache, std:
           cache.values(index).narrow(0, plan.first_cache_row, plan.cache_rows)};
 }
 
-// What makes q and puts keys and values of all rows in their place.
+// Launches the product with qkv_proj. The result makes q and stores keys and values of all rows
+// (qk_norm_rope).
 QkNormRope project_qkv(const LinearOperand& h, const MotLayer& layer, const MotPlan& plan,
                        const QwenConfig& c, const Tensor& keys, const Tensor& values,
                        const Kernels& kernels) {
@@ -158,13 +159,12 @@ MotOperands attend(Tensor q, const MotPlan& plan, const Tensor& keys, const Tens
 }
 
 // Understanding rows alone -> [rows, heads * head_dim], as the projection may take them
-LinearOperand attend_text(const QkNormRope& rope, const MotPlan& plan,
-                          const AttentionBackend& attention, Quantization projections,
-                          const Kernels& kernels) {
+LinearOperand attend_text(QkNormRope rope, const MotPlan& plan, const AttentionBackend& attention,
+                          Quantization projections, const Kernels& kernels) {
   const LaunchLabel label(LaunchName{mot_families::kAttention, mot_families::kUnd});
-  return attention.forward_projected(
-      rope, {{}, rope.keys, rope.values, &plan.und, plan.causal, scale_of(rope.head_dim)},
-      projections, kernels);
+  const AttentionCall call = {{},        rope.keys,   rope.values,
+                              &plan.und, plan.causal, scale_of(rope.head_dim)};
+  return attention.forward_projected(std::move(rope), call, projections, kernels);
 }
 
 // -> [rows, hidden]. What attention gave is gone by then.
@@ -243,8 +243,10 @@ MotRows MotBackbone::forward(const MotPlan& plan, Tensor x, const KvCache& cache
     // From here on, of the last layer, only the wanted rows.
     const MotPlan& rest = last ? wanted : plan;
     MotOperands attended;
+    // Text alone, all of it wanted: one call may norm, store and attend. An observer must see q,
+    // and ranks exchange keys first.
     if (rest.und_rows == plan.rows() && !plan.share && !observer) {
-      attended.und = attend_text(rope, plan, attention, quantization, kernels);
+      attended.und = attend_text(std::move(rope), plan, attention, quantization, kernels);
     } else {
       // Keys and values of both kinds of rows are in place before either attends.
       Tensor q = qk_norm_rope(rope, kernels);

@@ -38,13 +38,14 @@ bool BlockAttention::takes_flash(const AttentionCall& call) const {
   return flash_ && (lengths.max_q > kMostSplitQueries || fills_device);
 }
 
-LinearOperand BlockAttention::forward_projected(const QkNormRope& rope, AttentionCall call,
+LinearOperand BlockAttention::forward_projected(QkNormRope rope, AttentionCall call,
                                                 Quantization format, KernelPolicy kernels) const {
-  if (takes_flash(call)) return AttentionBackend::forward_projected(rope, call, format, kernels);
+  if (takes_flash(call))
+    return AttentionBackend::forward_projected(std::move(rope), call, format, kernels);
   const AttentionLengths& lengths = *call.lengths;
-  const Tensor rows = rope_attention(
-      {rope, lengths.k_device, lengths.cu_q, call.scale, call.causal, lengths.max_q}, kernels);
-  return {rows.flatten(1), {}};
+  const RopeAttention attention = {std::move(rope), lengths.k_device, lengths.cu_q,
+                                   call.scale,      call.causal,      lengths.max_q};
+  return {rope_attention(attention, kernels_).flatten(1), {}};
 }
 
 Tensor BlockAttention::forward(const AttentionCall& call) const {

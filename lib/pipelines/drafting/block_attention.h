@@ -14,8 +14,8 @@
 
 namespace diptych {
 
-// decode_attention (lib/ops) for few rows of a text, flash for more and for many texts that are
-// masked.
+// rope_attention and decode_attention (lib/ops) for few rows of a text, flash for more and for many
+// texts that are masked.
 class BlockAttention final : public AttentionBackend {
  public:
   explicit BlockAttention(const AttentionKind& kind, KernelPolicy kernels);
@@ -26,7 +26,7 @@ class BlockAttention final : public AttentionBackend {
   }
   bool reads_lengths_on_device() const override { return true; }
   Tensor forward(const AttentionCall& call) const override;
-  LinearOperand forward_projected(const QkNormRope& rope, AttentionCall call, Quantization format,
+  LinearOperand forward_projected(QkNormRope rope, AttentionCall call, Quantization format,
                                   KernelPolicy kernels) const override;
 
  private:

@@ -19,7 +19,7 @@ namespace {
 // two of these late.
 constexpr std::int64_t kChunk = 8;
 
-// The kernel that reads the number of keys on the device.
+// The kernels that read the number of keys on the device.
 class GraphAttention final : public AttentionBackend {
  public:
   GraphAttention(Tensor key_count, KernelPolicy kernels)
@@ -31,9 +31,10 @@ class GraphAttention final : public AttentionBackend {
   Tensor forward(const AttentionCall& call) const override {
     return decode_attention({call.q, call.k, call.v, key_count_, {}, call.scale}, kernels_);
   }
-  LinearOperand forward_projected(const QkNormRope& rope, AttentionCall call, Quantization,
-                                  KernelPolicy kernels) const override {
-    return {rope_attention({rope, key_count_, {}, call.scale}, kernels).flatten(1), {}};
+  LinearOperand forward_projected(QkNormRope rope, AttentionCall call, Quantization,
+                                  KernelPolicy) const override {
+    const RopeAttention attention = {std::move(rope), key_count_, {}, call.scale};
+    return {rope_attention(attention, kernels_).flatten(1), {}};
   }
 
  private:
