@@ -32,7 +32,14 @@ def width_forms():
     return forms
 
 
+def stands_alone(character):
+    """Whether an editor shows it as itself: no control or format character, blank or accent."""
+    return unicodedata.category(character)[0] in "LNPS" and character not in '"\\'
+
+
 def literal(text):
+    if all(map(stands_alone, text)):
+        return f'"{text}"'
     return '"' + "".join(f"\\x{byte:02X}" for byte in text.encode()) + '"'
 
 
