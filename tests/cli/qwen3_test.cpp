@@ -417,6 +417,16 @@ TEST_CASE("a benchmark over sets of questions, with answers in between and accur
   CHECK(table.out.find("chats (mt-bench): 1 row, 2 answers") != std::string::npos);
   CHECK(table.out.find("speed-up") != std::string::npos);
   CHECK(table.out.find("accuracy") != std::string::npos);
+  CHECK(table.out.find("whose right answer is known") == std::string::npos);
+  // A row without its answer is asked, and not judged.
+  folder.write("partly.jsonl",
+               "{\"question\": \"Alphabet from c.\", \"answer\": \"#### 3\"}\n"
+               "{\"question\": \"Alphabet from c.\"}\n");
+  const Outcome part = run({"bench", "-m", kTarget, "--device", "cpu", "--max-tokens", "5",
+                            "--dataset", folder.file("partly.jsonl")});
+  CAPTURE(part.err);
+  CHECK(part.out.find("accuracy           0.0 % of the 1 whose right answer is known") !=
+        std::string::npos);
   const Outcome outcome = run(with(words, {"--json", "-", "--max-samples", "1"}));
   REQUIRE(outcome.code == 0);
   const Json json = Json::parse(outcome.out);

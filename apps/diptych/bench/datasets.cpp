@@ -188,14 +188,16 @@ std::size_t DatasetMeasured::equal_texts() const {
   }));
 }
 
+std::size_t DatasetMeasured::judged() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      answers, [](const DatasetAnswer& answer) { return answer.right.has_value(); }));
+}
+
 std::optional<double> DatasetMeasured::accuracy() const {
-  std::size_t known = 0, right = 0;
-  for (const DatasetAnswer& answer : answers) {
-    if (!answer.right) continue;
-    ++known;
-    if (*answer.right) ++right;
-  }
+  const std::size_t known = judged();
   if (known == 0) return std::nullopt;
+  const auto right = std::ranges::count_if(
+      answers, [](const DatasetAnswer& answer) { return answer.right.value_or(false); });
   return static_cast<double>(right) / static_cast<double>(known);
 }
 

@@ -40,10 +40,11 @@ struct DatasetMeasured {
   double plain_tokens_per_second() const;
   // 1 / the mean over answers of the seconds of a token, as the reference has it.
   double tokens_per_second() const;
-  DraftingReport drafting() const;  // of all answers
-  double mean_acceptance() const;   // the mean of the answers' means
-  std::size_t equal_texts() const;  // answers with `plain` of the same text
-  std::optional<double> accuracy() const;
+  DraftingReport drafting() const;         // of all answers
+  double mean_acceptance() const;          // the mean of the answers' means
+  std::size_t equal_texts() const;         // answers with `plain` of the same text
+  std::size_t judged() const;              // answers whose right one is known
+  std::optional<double> accuracy() const;  // of those
 };
 
 struct DatasetResult {

@@ -75,8 +75,12 @@ std::string set_table(const DatasetMeasured& set, const Report& ran) {
   } else {
     text += fmt::format("  {:<18} {:.2f}\n", "tok/s", set.tokens_per_second());
   }
-  if (const auto accuracy = set.accuracy())
-    text += fmt::format("  {:<18} {:.1f} %\n", "accuracy", 100 * *accuracy);
+  if (const auto accuracy = set.accuracy()) {
+    const std::size_t judged = set.judged();
+    const bool all = judged == set.answers.size();
+    text += fmt::format("  {:<18} {:.1f} %{}\n", "accuracy", 100 * *accuracy,
+                        all ? "" : fmt::format(" of the {} whose right answer is known", judged));
+  }
   return text;
 }
 
@@ -104,6 +108,7 @@ Json set_json(const DatasetMeasured& set) {
   }
   const auto accuracy = set.accuracy();
   json["accuracy"] = accuracy ? Json(*accuracy) : Json();
+  json["judged"] = set.judged();
   json["answers"] = Json::array();
   for (const DatasetAnswer& answer : set.answers) {
     Json each = text_json(answer.drafted);
