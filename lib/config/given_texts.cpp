@@ -91,8 +91,10 @@ std::optional<Given> GivenTexts::from_flags(std::string_view flags) const {
   if (field != flag_fields_.end() && is_list(*field)) {
     const auto* list = std::get_if<TextListSlot>(&field->slot);
     const bool exact = list != nullptr && list->exact;
-    // What a list is written as has no place for other bytes.
-    for (const std::string& text : texts) check_text(text, label);
+    // What such a list is written as has no place for other bytes.
+    if (exact) {
+      for (const std::string& text : texts) check_text(text, label);
+    }
     return Given{exact ? list_text(texts) : fmt::format("{}", fmt::join(texts, ";")), label};
   }
   if (texts.size() > 1) {

@@ -500,6 +500,13 @@ TEST_CASE("without a size a video from a picture has the picture's shape") {
             "width: 832"));
 }
 
+TEST_CASE("the name of a LoRA file may be any bytes") {
+  if (lacks_recordings()) return;
+  CHECK(
+      refused({"generate", "-m", wan(), "-p", "x", "-o", "x.frames", "--lora", "\xff.safetensors"})
+          .ends_with("--lora: \\xFF.safetensors: cannot be read: No such file or directory\n"));
+}
+
 TEST_CASE("--lora-diffs without a LoRA file is refused") {
   if (lacks_recordings()) return;
   CHECK(refused({"generate", "-m", wan(), "-p", "x", "-o", "x.frames", "--lora-diffs", "all"}) ==
