@@ -1,5 +1,6 @@
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/device_chain.cuh"
+#include "kernels/device_matrices.cuh"
 
 namespace diptych::kernels {
 namespace {
@@ -224,23 +225,6 @@ constexpr int kTileDim = 128;
 constexpr int kWarps = kThreads / kWarp;
 static_assert(kThreads == kTileDim && kParts == kWarp);
 
-__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
-                                         unsigned b1, __nv_bfloat16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
-                                         unsigned b1, __half) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // Two values in one register, the first in its lower half.
 template <typename T>
 __device__ __forceinline__ unsigned pack(float first, float second) {
@@ -362,8 +346,8 @@ __device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, co
   for (int n = 0; n < 2; ++n) {
 #pragma unroll
     for (int j = 0; j < kTileDim / 32; ++j) {
-      multiply(s[n], q[2 * j], k[n][j].x, k[n][j].y, T{});
-      multiply(s[n], q[2 * j + 1], k[n][j].z, k[n][j].w, T{});
+      multiply<T>(s[n], q[2 * j], k[n][j].x, k[n][j].y);
+      multiply<T>(s[n], q[2 * j + 1], k[n][j].z, k[n][j].w);
     }
   }
   unsigned weights[4];
@@ -374,8 +358,8 @@ __device__ __forceinline__ void attend_chunk(const DecodeAttentionArgs& args, co
   for (int i = 0; i < kTileDim / 8; ++i) {
     const int h = i / 8, w = i % 8 / 2;
     const unsigned halves = i % 2 == 0 ? 0x5410 : 0x7632;  // the lower ones of two words, the upper
-    multiply(r.sum[i], weights, __byte_perm(word_of(v[0][h], w), word_of(v[1][h], w), halves),
-             __byte_perm(word_of(v[2][h], w), word_of(v[3][h], w), halves), T{});
+    multiply<T>(r.sum[i], weights, __byte_perm(word_of(v[0][h], w), word_of(v[1][h], w), halves),
+                __byte_perm(word_of(v[2][h], w), word_of(v[3][h], w), halves));
   }
 }
 

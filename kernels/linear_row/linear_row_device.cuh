@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/device_chain.cuh"
+#include "kernels/device_matrices.cuh"
 #include "kernels/linear_row/linear_row.h"
 
 namespace diptych::kernels {
@@ -41,26 +42,6 @@ __device__ __forceinline__ void finish(const LinearRowArgs& args, std::int64_t r
       return finish_as<__nv_bfloat16>(args, row, output, sum);
     case DType::f16:
       return finish_as<__half>(args, row, output, sum);
-  }
-}
-
-// sums += a * b: 16 outputs x 16 elements times 16 elements x 8 rows, in float32. PTX ISA, matrix
-// fragments for mma.m16n8k16: a lane's elements are those 2p, 2p + 1, 2p + 8 and 2p + 9 of the
-// outputs q and q + 8 and of the row q, where p is its place among four and q the four's.
-template <typename T>
-__device__ __forceinline__ void multiply(float (&sums)[4], unsigned low_0, unsigned high_0,
-                                         unsigned low_1, unsigned high_1, unsigned x_0,
-                                         unsigned x_1) {
-  if constexpr (std::is_same_v<T, __half>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(low_0), "r"(high_0), "r"(low_1), "r"(high_1), "r"(x_0), "r"(x_1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(low_0), "r"(high_0), "r"(low_1), "r"(high_1), "r"(x_0), "r"(x_1));
   }
 }
 

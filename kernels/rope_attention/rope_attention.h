@@ -13,7 +13,7 @@
 // weights rounded to the dtype, sums in float32. A row's bits depend on the keys that it sees, not
 // on the other rows.
 //
-// Bound: latency, 4 to 5 us; from some thousand keys on memory. Reads 2 * key_count * kv_heads *
+// Bound: latency; from some thousand keys on memory. Reads 2 * key_count * kv_heads *
 // head_dim elements. Reads the norms' weights before kernels that are still running have ended:
 // none of the last few launches may write them.
 #pragma once

@@ -1,4 +1,5 @@
 #include "kernels/device_chain.cuh"
+#include "kernels/device_matrices.cuh"
 #include "kernels/device_norm_rope.cuh"
 #include "kernels/host_hopper.h"
 #include "kernels/rope_attention/rope_attention.h"
@@ -40,8 +41,8 @@ constexpr float kNone = -1e30f;  // below every logit; finite, so that differenc
 // Which keys and queries a block has. Its own keys are counted through: 4 of every round.
 struct Place {
   int block, kv_head, group, rows, columns;
-  int count;  // keys of the text
-  int owned;  // keys of this block, rounded up to 4: the last may lie behind the text
+  int count = 0;  // keys of the text
+  int owned = 0;  // keys of this block, rounded up to 4: the last may lie behind the text
 
   __device__ __forceinline__ static Place of(const RopeAttentionArgs& args) {
     Place p;
@@ -50,8 +51,6 @@ struct Place {
     p.group = static_cast<int>(args.rope.heads) / static_cast<int>(args.rope.kv_heads);
     p.rows = static_cast<int>(args.rope.rows);
     p.columns = p.rows * p.group;
-    p.count = 0;
-    p.owned = 0;
     return p;
   }
   __device__ __forceinline__ void set_count(int keys) {
@@ -92,24 +91,6 @@ __device__ __forceinline__ void load_transposed(unsigned (&to)[4], const void* r
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
                : "memory");
-}
-
-// sums += a * b of mma.m16n8k16 (PTX ISA, 9.7.14).
-__device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0,
-                                         unsigned b1, __nv_bfloat16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0,
-                                         unsigned b1, __half) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 __device__ __forceinline__ void prefetch(const void* line) {
@@ -304,8 +285,8 @@ __device__ __forceinline__ void multiply_keys(const Place& p, Shared<T>& shared,
     load_matrices(low, keys + at);
     load_matrices(high, keys + at + kTile);
     load_matrices(both, queries + at);
-    multiply(logits, low, both[0], both[1], T{});
-    multiply(logits, high, both[2], both[3], T{});
+    multiply<T>(logits, low, both[0], both[1]);
+    multiply<T>(logits, high, both[2], both[3]);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i)
@@ -371,8 +352,8 @@ __device__ __forceinline__ void add_values(const Place& p, Shared<T>& shared,
     load_matrices(weights, &shared.weights[lane % kTile][k + halves]);
     load_transposed(values,
                     &shared.values[stage % kStages][k + lane % kTile][warp * kTile + halves]);
-    multiply(sums[0], weights, values[0], values[1], T{});
-    multiply(sums[1], weights, values[2], values[3], T{});
+    multiply<T>(sums[0], weights, values[0], values[1]);
+    multiply<T>(sums[1], weights, values[2], values[3]);
   }
 }
 
